@@ -67,9 +67,7 @@ def train(run: Run) -> Record:
             "lra.train trains in this process alone: set trainer.devices=1 and "
             "trainer.num_nodes=1, or start the run with `lra train`"
         )
-    record = read_record(train(run))
-    assert record is not None  # the result of a training run is a record
-    return record
+    return read_record(train(run))
 
 
 def load(

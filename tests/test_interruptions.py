@@ -36,7 +36,7 @@ from lra.base.disk import read_json
 from lra.cli import main
 from lra.runs.folder import read_metrics
 from lra.sweeps.status import of_folder
-from lra.training.callbacks import load_checkpoint
+from lra.training.checkpoints import load_checkpoint
 from tests.lra.conftest import SMALL, start
 
 TOO_LONG = 300.0  # seconds; a command that takes longer hangs

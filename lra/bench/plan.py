@@ -36,7 +36,7 @@ from lra.runs.folder import find as find_run
 from lra.settings.compose import Run, check_settings, compose
 from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
-from lra.training.callbacks import Checkpoints
+from lra.training.checkpoints import Checkpoints
 from lra.training.run import build
 from lra.training.trainer import trainer_for
 

@@ -19,9 +19,8 @@ from lra.compute.count import count_run
 from lra.data.loader import Batch
 from lra.settings.compose import Run, compose
 from lra.training import optim
-from lra.training.callbacks import MODES
 from lra.training.run import build
-from lra.training.trainer import DTYPES, TF32
+from lra.training.trainer import DTYPES, MODES, TF32
 from luna.base import Attention
 
 PRODUCT = "a large matrix product"

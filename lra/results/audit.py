@@ -150,7 +150,7 @@ def _copied_answers(records: Sequence[Record]) -> Problems:
 
     first: dict[str, Record] = {}
     for r in records:
-        if digest := r.get("answers.digest"):
+        if digest := r.get("answers.packed"):
             other = first.setdefault(digest, r)
             if origin(r) == origin(other):
                 continue

@@ -8,8 +8,9 @@ from pathlib import Path
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
 from lra.results import audit
-from lra.results.packed import write_packed
 from lra.results.record import Record, lines_of, load_records, paths, read_sweep
+from lra.runs.answers import write_answers
+from lra.runs.schema import TRAINING
 
 
 def export(
@@ -40,14 +41,12 @@ def export(
                 by_key[record.key] = record
         merged[target] = sorted(by_key.values(), key=lambda r: r.order)
     for target, records in merged.items():
-        answers = {r.run: a for r in records if r.get("answers") and (a := r.answers) is not None}
+        answers = {r.run: r.answers for r in records if r.kind == TRAINING and r.answers}
+        lines = lines_of([r.facts for r in records])
         with disk_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            packed = write_packed(target.with_suffix(".npz"), answers) if answers else {}
-            lines = lines_of([
-                r.facts | {"answers": r["answers"] | {"packed": packed[r.run]}}
-                if r.run in packed else r.facts for r in records
-            ])  # fmt: skip
+            if answers:
+                write_answers(target.with_suffix(".npz"), answers)
             write_atomically(target, "".join(f"{line}\n" for line in lines).encode())
     return sorted_out
 

@@ -4,17 +4,16 @@ There are two kinds. A *training* run is one attention trained on one task; a *c
 with stages (teacher, swap, stage 1, stage 2) that ends with a score. Both have settings, an
 identity (the hash of those settings and of the data's fingerprint) and a seed.
 
-Records that were exported are lines of a file, `<sweep>.jsonl`: the result, the settings, the curve
-of dev accuracy, and a digest of these; the first line has what all of them share. If somebody edits
-a number, the digest no longer fits; if somebody edits a setting, the identity does not either.
-Beside it lie the answers to every test example (lra/results/packed.py), from which
-lra/results/audit.py recomputes the numbers.
+A record is `result.json` in the folder of its run, or, exported, a line of a file, `<sweep>.jsonl`,
+whose first line has what all of them share. It holds the result, the settings, the curve of dev
+accuracy, and a digest of these. If somebody edits a number, the digest no longer fits; if somebody
+edits a setting, the identity does not either. Beside it lie the answers to every test example
+(lra/runs/answers.py), from which lra/results/audit.py recomputes the numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import sys
 from collections import defaultdict
@@ -26,28 +25,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from lra.base.code import UNKNOWN
 from lra.base.config import UserError, nearest, printable, readable
-from lra.results.packed import read_packed
 from lra.runs.answers import Answers, read_answers
-from lra.runs.folder import RESULT, digest, read_metrics
+from lra.runs.folder import RESULT, TEACHER, compact, digest
 from lra.runs.schema import CONVERSION, TRAINING, check_record, find_fact, flat, kind_of
-from lra.settings.experiment import identity_of
 
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
 
 STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion's scores, in order
-MISSING = object()
+MISSING, NEVER = object(), datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, repr=False)
 class Record:
     """One finished run."""
 
-    facts: dict[str, Any]  # result.json with `settings` (and `curve`) added
+    facts: dict[str, Any]
     path: Path  # of the file it was read from
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -134,19 +130,14 @@ class Record:
             predictions, labels = self.get("predictions"), self.get("labels")
             split = next(iter(labels or ()), None)
             return Answers(np.array(predictions[split]), np.array(labels[split])) if split else None
-        packed = self.path.suffix == ".jsonl"
-        if self.get("answers.packed" if packed else "answers") is None:
+        if self.get("answers.packed") is None:
             return None
-        file = self.path.with_suffix(".npz") if packed else self.path.with_name("answers.npz")
+        sweep = self.path.suffix == ".jsonl"
+        file = self.path.with_suffix(".npz") if sweep else self.path.with_name("answers.npz")
         if not file.is_file():
             raise UserError(f"{self.where} has answers, but the file that holds them, {file}, is "
                             "not there")  # fmt: skip
-        if packed:
-            return read_packed(file, self.run, self["answers"])
-        stored = read_answers(file)
-        if stored.facts() != {key: self[f"answers.{key}"] for key in ("digest", "labels")}:
-            raise UserError(f"{file} is damaged or not of the record beside it")
-        return stored
+        return read_answers(file, self.run, self["answers"])
 
 
 # ---------------------------------------------------------------------- reading files and folders
@@ -158,13 +149,8 @@ def load_records(
     """Read each run once (of one kind), sorted. Of a run that is there twice the one that finished
     first counts, so that nobody can repeat a run until they like its number; of equal times the one
     with the longer curve."""
-    by_key = defaultdict[Key, list[Record]](list)
-    for record in read_all(folders, skip=skip):
-        if kind in (None, record.kind):
-            by_key[record.key].append(record)
-    first = (
-        min(same, key=lambda r: (_end(r), -len(r.get("curve", ())))) for same in by_key.values()
-    )
+    records = (r for r in read_all(folders, skip=skip) if kind in (None, r.kind))
+    first, _ = first_attempts(records, same=4)
     return sorted(first, key=lambda r: r.order)
 
 
@@ -179,8 +165,8 @@ def read_all(places: Iterable[str | Path], *, skip: bool = False) -> list[Record
             with _damage(skip):
                 if path.suffix == ".jsonl":
                     records += read_sweep(path, skip=skip)
-                elif (record := read_record(path)) is not None:
-                    records.append(record)
+                else:
+                    records.append(read_record(path))
     return records
 
 
@@ -194,22 +180,26 @@ def _damage(skip: bool) -> Iterator[None]:
         print(printable(f"left out: {error}"), file=sys.stderr)
 
 
-def first_attempts(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """Return of every run the attempt that finished first, which tables show, and the others."""
+def first_attempts(
+    records: Iterable[Record], *, same: int = 3
+) -> tuple[list[Record], list[Record]]:
+    """Return of every run, whose keys begin with the same parts, the record that finished first,
+    which tables show, and the others."""
     by_run = defaultdict[Any, list[Record]](list)
     for record in records:
-        by_run[record.key[:3]].append(record)
-    every = [sorted(attempts, key=lambda r: (_end(r), r.key)) for attempts in by_run.values()]
-    return [a[0] for a in every], [repeated for a in every for repeated in a[1:]]
+        by_run[record.key[:same]].append(record)
+    every = [sorted(of_run, key=_earliest) for of_run in by_run.values()]
+    return [records[0] for records in every], [r for records in every for r in records[1:]]
 
 
-def _end(record: Record) -> datetime:
-    return record.finished or datetime.max.replace(tzinfo=UTC)
+def _earliest(record: Record) -> tuple[Any, ...]:
+    return record.finished or NEVER, record.key, -len(record.get("curve", ()))
 
 
 def paths(folder: Path) -> list[Path]:
-    """List the files of records: those of runs and those of sweeps."""
-    return sorted(p for name in (RESULT, "*.jsonl") for p in folder.rglob(name) if p.is_file())
+    """List the files of records: those of runs, teachers of conversions left out, and of sweeps."""
+    files = (p for name in (RESULT, "*.jsonl") for p in folder.rglob(name) if p.is_file())
+    return sorted(p for p in files if p.parent.parent.name != TEACHER)
 
 
 def read_sweep(path: Path, *, skip: bool = False) -> list[Record]:
@@ -227,62 +217,22 @@ def read_sweep(path: Path, *, skip: bool = False) -> list[Record]:
             elif facts:
                 facts = merged(shared, facts)
                 where += f", run {facts.get('identity')}-seed-{facts.get('seed')}"[:106]
-                if facts.get("digest") != line_digest(facts):
-                    raise UserError(f"{where} is damaged or was edited: its digest does not fit")
-                check_record(where, facts)
-                records.append(Record(facts, path))
+                records.append(_checked(where, facts, path))
     return records
 
 
-def read_record(path: Path) -> Record | None:
-    """Read and check the record of a run's folder; None for a teacher: it is no conversion."""
+def read_record(path: Path) -> Record:
+    """Read and check the record of a run's folder."""
     where = f"record {path}"
-    with readable(where, "remove the folder and run again"):
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        made = facts.pop("digest", None)
-        edited = made != digest(facts)
-    if kind_of(facts) == CONVERSION:
-        if facts.get("attention") is None:
-            return None
-        facts = _conversion(facts, path)
-    elif edited:
-        raise UserError(f"{where} was edited after its run: its digest does not fit")
-    else:
-        facts |= _beside(path)
+    with readable(where, "remove it, and run the same command again"):
+        return _checked(where, json.loads(path.read_text(encoding="utf-8")), path)
+
+
+def _checked(where: str, facts: dict[str, Any], path: Path) -> Record:
+    if facts.get("digest") != digest(facts):
+        raise UserError(f"{where} is damaged or was edited: its digest does not fit")
     check_record(where, facts)
     return Record(facts, path)
-
-
-def _beside(path: Path) -> dict[str, Any]:
-    """Read the settings and the curve from the other files in a training run's folder."""
-    config, metrics = path.with_name("config.yaml"), path.with_name("metrics.csv")
-    with readable(config, "a record needs its settings"):
-        settings = yaml.safe_load(config.read_text(encoding="utf-8"))["settings"]
-        settings = json.loads(json.dumps(settings))
-    with readable(metrics, "remove it: a record may be without its curve"):
-        rows = [row for row in read_metrics(metrics) if row.get("dev_accuracy")]
-        curve = [[int(row["step"]), float(row["dev_accuracy"])] for row in rows]
-    return {"settings": settings, "curve": curve}
-
-
-def _conversion(facts: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Give the result of luna.convert.pipeline the names that all records use. Its identity comes
-    from contents (the teacher's weights, not their folder), so it is the same on every machine."""
-    with readable(path, "it holds no conversion"):
-        attention = {"name": facts.pop("attention")} | facts.pop("options")
-        settings = {"task": facts["task"], "model": path.parents[3].name, "attention": attention,
-                    "recipe": facts.pop("recipe"), "teacher": facts.pop("teacher")}  # fmt: skip
-        fingerprint = facts.pop("data", None)
-        return facts | {
-            "identity": identity_of(settings, fingerprint),
-            "model": settings["model"],
-            "attention": attention,
-            "settings": settings,
-            "data": {"fingerprint": fingerprint},
-            "machine": {key: facts.pop(key, None) for key in ("device", "threads")},
-            "versions": {"torch": facts.pop("torch", None)} | facts.get("versions", {}),
-            "seconds": {"total": facts.pop("seconds", None)},
-        }
 
 
 # ---------------------------------------------------------------------- lines of a sweep
@@ -290,25 +240,33 @@ def _conversion(facts: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def lines_of(records: Sequence[dict[str, Any]]) -> list[str]:
     """Write a line per record, with its digest, without what all share: that is the first line."""
-    digested = [facts | {"digest": line_digest(facts)} for facts in records]
-    shared, lines = _split(digested) if len(digested) > 1 else ({}, digested)
-    return [_compact(line) for line in [*([{"shared": shared}] if shared else []), *lines]]
+    lines = [facts | {"digest": digest(facts)} for facts in records]
+    if len(lines) > 1 and (shared := _common(lines)):
+        lines = [{"shared": shared}, *(_without(facts, shared) for facts in lines)]
+    return [compact(line) for line in lines]
 
 
-def _split(groups: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Take apart the facts that all groups have in common, as text: 1 is not 1.0; and the rest of
-    each, to which `merged` adds them again."""
-    shared, rests = dict[str, Any](), [dict(facts) for facts in groups]
+def _common(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Take the facts that all groups have in common, as text: 1 is not 1.0."""
+    common: dict[str, Any] = {}
     for key in set.intersection(*map(set, groups)):
         values = [facts[key] for facts in groups]
-        if len({_compact(value) for value in values}) == 1:
-            shared[key], parts = values[0], [dict[str, Any]()] * len(values)
-        elif all(isinstance(value, dict) for value in values):
-            shared[key], parts = _split(values)
-        if shared.get(key):
-            rests = [rest | {key: part} for rest, part in zip(rests, parts, strict=True)]
-    shared = {key: value for key, value in shared.items() if value != {}}
-    return shared, [{k: v for k, v in r.items() if v != {} or k not in shared} for r in rests]
+        if len({compact(value) for value in values}) == 1:
+            common[key] = values[0]
+        elif all(isinstance(value, dict) for value in values) and (inner := _common(values)):
+            common[key] = inner
+    return common
+
+
+def _without(facts: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the facts in common, which `merged` adds again."""
+    rest: dict[str, Any] = {}
+    for key, value in facts.items():
+        if key not in common:
+            rest[key] = value
+        elif compact(value) != compact(common[key]):
+            rest[key] = _without(value, common[key])
+    return rest
 
 
 def merged(shared: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
@@ -316,12 +274,3 @@ def merged(shared: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     both = {key: merged(shared[key], value) for key, value in facts.items()
             if isinstance(value, dict) and isinstance(shared.get(key), dict)}  # fmt: skip
     return shared | facts | both
-
-
-def line_digest(facts: dict[str, Any]) -> str:
-    content = {key: value for key, value in facts.items() if key != "digest"}
-    return hashlib.sha256(_compact(content).encode()).hexdigest()[:16]
-
-
-def _compact(facts: Any) -> str:
-    return json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor
 
 import luna
@@ -31,10 +30,10 @@ from lra.model.network import Network
 from lra.model.pretrain import build_network
 from lra.results.record import Record, read_record
 from lra.runs.answers import Answers
-from lra.runs.folder import RESULT
+from lra.runs.folder import RESULT, data_dir_of
 from lra.runs.schema import TRAINING
 from lra.settings.experiment import Experiment, read_experiment
-from lra.training.callbacks import load_checkpoint
+from lra.training.checkpoints import load_checkpoint
 from lra.training.trainer import DTYPES
 from luna.base import Attention
 
@@ -189,8 +188,7 @@ def load_trained(
             f"the weights of {record.folder} do not fit the network of its settings: was the code "
             f"of {run.attention['name']} changed since?"
         ) from error
-    place = data_dir or config_of(record).get("data_dir") or "data"
-    return Trained(network.eval(), run, record, Path(place))
+    return Trained(network.eval(), run, record, Path(data_dir or data_dir_of(record.folder)))
 
 
 def read_finished(folder: Path) -> Record:
@@ -199,7 +197,7 @@ def read_finished(folder: Path) -> Record:
     if not path.is_file():
         raise UserError(f"{folder} is not the folder of a finished run: it has no {RESULT}")
     record = read_record(path)
-    if record is None or record.kind != TRAINING:
+    if record.kind != TRAINING:
         raise UserError(f"{folder} is a conversion: luna.convert.load opens its model")
     return record
 
@@ -214,7 +212,7 @@ def export_network(folder: Path, target: Path) -> list[Path]:
         folder=target.name,
         command=record.get("command") or "lra.train",
     )
-    files = [record.folder / name for name in COPIED] + [weights_of(record)]
+    files = [*(record.folder / name for name in COPIED), weights_of(record)]
     names = [str(file.relative_to(record.folder)) for file in files if file.is_file()]
     with lock(target, f"another process is writing {target}; waiting for it"):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -224,14 +222,7 @@ def export_network(folder: Path, target: Path) -> list[Path]:
             for name in names:
                 shutil.copyfile(record.folder / name, partial / name)
             write_atomically(partial / "README.md", card.encode())
-            config = {k: v for k, v in config_of(record).items() if k != "data_dir"}
-            text = yaml.safe_dump(config, sort_keys=False)
-            write_atomically(partial / "config.yaml", text.encode())
-    return [target / name for name in (*names, "README.md", "config.yaml")]
-
-
-def config_of(record: Record) -> dict[str, Any]:
-    return dict(yaml.safe_load((record.folder / "config.yaml").read_text(encoding="utf-8")))
+    return [target / name for name in (*names, "README.md")]
 
 
 def weights_of(record: Record) -> Path:

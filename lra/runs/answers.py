@@ -1,7 +1,11 @@
-"""What a run answered on every test example, in a small file in its folder.
+"""Answers of runs to every test example, from which anybody recomputes accuracy and loss.
 
-From it anybody recomputes accuracy and loss and compares runs example by example. It holds the
-answer, the label and the log-probability of the answer; of a wrong answer that of the label too.
+A file has those of one run or many: `answers.npz` in a run's folder, `<sweep>.npz` beside the
+records in `<sweep>.jsonl`. Runs on the same test examples share their labels. Under the digest <d>
+of the labels there are `<d>.labels` (n,), `<d>.runs` (runs,), `<d>.answers` and `<d>.log_p`
+(runs, n), and `<d>.log_p_label` of all wrong answers, one run after the other. Labels and answers
+are exact. A log-probability is one byte, round(SCALE * log(1 - log p)), in which a step is 10 % of
+1 - log p; on test sets of fewer than SMALL labels it is -log p itself.
 """
 
 from __future__ import annotations
@@ -9,9 +13,10 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +29,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST = 2**28  # bytes of unpacked answers: a small file can pack any number
+SMALL = 1000  # labels; of fewer, log-probabilities are exact: a step would move their mean
+SCALE = 10  # finer steps are of no use to the loss (see encode); all bytes of answers cost space
+VALUES = ("labels", "runs", "answers", "log_p", "log_p_label")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """One value per test example (per scored token, where a task scores tokens), in order."""
+    """One value per test example (per scored token, where a task scores tokens), in order. In a
+    conversion, whose answers are in its record, there are no log-probabilities."""
 
     answers: np.ndarray  # (n,) the class with the largest logit
     labels: np.ndarray  # (n,)
-    log_p: np.ndarray | None = None  # (n,) of the answer, float16 in a run; None in a conversion
-    log_p_label: np.ndarray | None = None  # (wrong answers,) of their labels
+    log_p: np.ndarray | None = None  # (n,) of the answer, encoded
+    log_p_label: np.ndarray | None = None  # (wrong answers,) of their labels, encoded
 
     @classmethod
     def of(cls, logits: Sequence[Tensor], labels: Sequence[Tensor]) -> Answers:
@@ -41,16 +50,15 @@ class Answers:
         import torch  # tables read answers without it
 
         z, y = torch.cat(list(logits)), torch.cat(list(labels))
-        log_p = z.float().log_softmax(-1)
-        best, half = log_p.argmax(-1), log_p.clamp_min(-65504).half()
-        wrong = best != y
+        best, n = z.argmax(-1), len(y)
+        wrong = (best != y).numpy()
+        rows, every = torch.arange(n), z.float().log_softmax(-1)
+        of_answers, of_labels = (every[rows, classes].numpy() for classes in (best, y))
+        codes = encode(of_labels, n)
+        log_p = codes.copy()
+        log_p[wrong] = encode(of_answers[wrong], n)
         small = np.uint8 if z.shape[-1] <= 256 else np.uint16
-        return cls(
-            best.numpy().astype(small),
-            y.numpy().astype(small),
-            half[torch.arange(len(y)), best].numpy(),
-            half[wrong, y[wrong]].numpy(),
-        )
+        return cls(best.numpy().astype(small), y.numpy().astype(small), log_p, codes[wrong])
 
     @property
     def right(self) -> np.ndarray:
@@ -62,58 +70,107 @@ class Answers:
 
     @property
     def loss(self) -> float | None:
-        """Compute the mean cross-entropy, as exactly as float16 holds it: to about a thousandth."""
+        """Compute the mean cross-entropy, to about a thousandth."""
         if self.log_p is None or self.log_p_label is None:
             return None
-        values = self.log_p.astype(np.float64)
-        values[~self.right] = self.log_p_label
-        return -float(values.mean())
-
-    @cached_property
-    def digest(self) -> str:
-        """Hash the values, whatever compressed them."""
-        return hash_arrays(self.answers, self.labels, self.log_p, self.log_p_label)
+        losses = decode(self.log_p)
+        losses[~self.right] = decode(self.log_p_label)
+        return float(losses.mean())
 
     @property
     def labels_digest(self) -> str:
         """Hash the labels, which are those of every run on the same test examples."""
-        return hash_arrays(self.labels)
+        return _hash(self.labels)
 
-    def facts(self) -> dict[str, str]:
-        return {"digest": self.digest, "labels": self.labels_digest}
-
-    def write(self, path: Path) -> None:
-        content = io.BytesIO()
-        values: dict[str, Any] = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        np.savez_compressed(content, **values)
-        write_atomically(path, content.getvalue())
+    def digests(self) -> dict[str, str]:
+        """Hash the values, whatever compressed them, as a record holds it."""
+        packed = _hash(self.answers, self.log_p, self.log_p_label)
+        return {"packed": packed, "labels": self.labels_digest}
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    with readable(path, "it holds no answers"):
+def write_answers(path: Path, answers: Mapping[str, Answers]) -> None:
+    """Write the answers of runs by their names. The same answers always give the same bytes."""
+    groups = defaultdict[str, list[str]](list)
+    for run, of_run in answers.items():
+        groups[of_run.labels_digest].append(run)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for group, runs in sorted(groups.items()):
+            several: list[Any] = [answers[run] for run in runs]
+            arrays = (
+                several[0].labels,
+                np.array(runs),
+                np.stack([a.answers for a in several]),
+                np.stack([a.log_p for a in several]),
+                np.concatenate([a.log_p_label for a in several]),
+            )
+            for name, values in zip(VALUES, arrays, strict=True):
+                part = zipfile.ZipInfo(f"{group}.{name}.npy")  # its date is always 1980
+                part.compress_type = zipfile.ZIP_LZMA
+                with archive.open(part, "w") as file:
+                    np.lib.format.write_array(file, values, allow_pickle=False)
+    write_atomically(path, content.getvalue())
+
+
+def read_answers(path: Path, run: str, digests: Mapping[str, Any]) -> Answers:
+    """Read the answers of one run; UserError if they are not those of its record."""
+    status = path.stat()
+    answers = _read(path, status.st_mtime_ns, status.st_size).get(run)
+    if answers is None or not answers.digests().items() <= digests.items():
+        raise UserError(f"{path} is damaged or not of the record beside it")
+    return answers
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, *version: int) -> dict[str, Answers]:
+    """Read the answers of every run in this version of the file."""
+    by_run: dict[str, Answers] = {}
+    with readable(path, "export the runs again, or train this one again"):
         with zipfile.ZipFile(path) as archive:
             if sum(part.file_size for part in archive.infolist()) > LARGEST:
                 raise UserError("more bytes than any test set has")
-        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            return dict(file)
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        for group in {name.partition(".")[0] for name in arrays}:
+            labels, runs, answers, log_p, log_p_label = (arrays[f"{group}.{v}"] for v in VALUES)
+            wrong = answers != labels
+            if answers.shape != log_p.shape or len(log_p_label) != wrong.sum():
+                raise UserError("it does not have one log-probability per answer")
+            steps = 0 if log_p.dtype == np.float16 else 2  # by which both may have been rounded
+            less_likely = log_p_label + float(steps) >= log_p[wrong]
+            if not (log_p >= 0).all() or not less_likely.all():  # NaN is neither
+                raise UserError("it holds what is no log-probability of an answer")
+            of_labels = np.split(log_p_label, wrong.sum(1).cumsum()[:-1])
+            for run, a, p, p_label in zip(runs, answers, log_p, of_labels, strict=True):
+                by_run[str(run)] = Answers(a, labels, p, p_label)
+    return by_run
 
 
-def read_answers(path: Path) -> Answers:
-    arrays = read_arrays(path)
-    with readable(path, "train the run again"):
-        stored = Answers(**arrays)
-        p, p_label = stored.log_p, stored.log_p_label
-        n, wrong = len(stored.labels), ~stored.right
-        if p is None or p_label is None or not stored.answers.shape == p.shape == (n,) or not n:
-            raise UserError("it does not hold one answer per label")
-        if len(p_label) != wrong.sum():
-            raise UserError("a wrong answer has no log-probability of its label")
-        if (p > 0).any() or (p_label > p[wrong]).any():  # NaN is neither
-            raise UserError("it holds what is no log-probability of an answer")
-    return stored
+def encode(log_p: np.ndarray, of_all: int) -> np.ndarray:
+    """Encode log-probabilities on a test set of so many labels. Errors of rounding add up where
+    many values are the same, so some are rounded the other way, first those that were the nearest
+    to it, until the mean, the loss of the run, is right."""
+    exact = np.minimum(-log_p.astype(np.float64), 65504)  # the largest of float16
+    if of_all < SMALL:
+        return exact.astype(np.float16)
+    codes = np.rint(SCALE * np.log1p(exact)).clip(0, 255)
+    errors = decode(codes) - exact
+    step = -np.sign(errors.sum())
+    order = np.argsort(step * errors, kind="stable")
+    other = (codes + step).clip(0, 255)
+    change = np.abs(decode(other) - decode(codes))[order]
+    back = order[: np.searchsorted(np.cumsum(change) - change / 2, abs(errors.sum()))]
+    codes[back] = other[back]
+    return codes.astype(np.uint8)
 
 
-def hash_arrays(*arrays: np.ndarray | None) -> str:
+def decode(codes: np.ndarray) -> np.ndarray:
+    """Compute -log p in float64."""
+    values = codes.astype(np.float64)
+    return values if codes.dtype == np.float16 else np.expm1(values / SCALE)
+
+
+def _hash(*arrays: np.ndarray | None) -> str:
     state = hashlib.sha256()
     for values in arrays:
         if values is not None:

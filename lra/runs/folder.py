@@ -31,12 +31,13 @@ from typing import IO, Any
 import yaml
 
 from lra.base.code import PRETRAINING, SHARED, code_of
-from lra.base.config import Objective, UserError
+from lra.base.config import Objective, UserError, readable
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.settings.compose import Run
 from lra.settings.experiment import SCHEMA_VERSION, plain
 
 RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
+TEACHER = "teacher"  # the folder of what conversions start from, in place of an attention's
 LOCKED = " is being run by another process"
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
 TIME = "%Y-%m-%dT%H:%M:%S%z"
@@ -45,8 +46,11 @@ TIME = "%Y-%m-%dT%H:%M:%S%z"
 def digest(facts: dict[str, Any]) -> str:
     """Hash a record's facts, which hold the hash themselves, so that an edited one is noticed."""
     content = {key: value for key, value in facts.items() if key != "digest"}
-    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(compact(content).encode()).hexdigest()[:16]
+
+
+def compact(facts: Any) -> str:
+    return json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 class RunFolder:
@@ -60,7 +64,7 @@ class RunFolder:
         self.run, self.identity = run, run.experiment.identity(fingerprint)
         self.code = code_of(run.attention["name"], parts)
         self.code_facts = {"codes": [self.code.hash], "code": self.code.parts}
-        self.name = f"{self.identity}-{self.code.hash}"
+        self.name = f"{self.identity}-{self.code.hash}"  # of the runs of all seeds
         group = Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
         first = group / run.attention["name"] / self.name / f"seed-{run.seed}"
         self.path, self.attempt = first, 1
@@ -69,6 +73,7 @@ class RunFolder:
             if not (following.exists() or (again and (self.path / result).exists())):
                 break
             self.path, self.attempt = following, self.attempt + 1
+        self.id = f"{self.name}-{self.path.name}"  # as tables cite the run
         self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"
         self.status_file, self.result_file = self.path / "status.json", self.path / result
         self.begun_with, self.answers = self.path / "begun_with.json", self.path / "answers.npz"
@@ -76,12 +81,6 @@ class RunFolder:
         self._started, self._updated = time.strftime(TIME), 0.0
         self._lock: IO[Any] | None = None  # the open file
         self._begun = (read_json(self.status_file) or {}).get("begun", self._started)  # at first
-
-    def other_code(self) -> Path | None:
-        """Find the folder of the latest run of these settings, if that had other code."""
-        configs = self.path.parents[1].glob(f"{self.identity}*/seed-{self.run.seed}/config.yaml")
-        latest = max(configs, key=lambda file: file.stat().st_mtime, default=self.config).parent
-        return None if latest.parent == self.path.parent else latest
 
     @contextlib.contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
@@ -102,7 +101,7 @@ class RunFolder:
             yield
 
     def begin(self) -> None:
-        """Write the run's settings, and that it is running."""
+        """Write the run's settings, for those who look, and that it is running."""
         facts = {"settings": self.run.experiment.settings(), "seed": self.run.seed}
         facts |= self.code_facts | {"data_dir": str(Path(self.run.data_dir).resolve())}
         text = yaml.safe_dump(plain(facts), sort_keys=False)
@@ -129,13 +128,34 @@ class RunFolder:
             self.set_status("running", step=step, steps=steps)
 
     def finish(self, result: dict[str, Any]) -> None:
-        facts = {"schema": SCHEMA_VERSION, "status": "finished", "identity": self.identity}
-        facts |= {"attempt": self.attempt} | self.code_facts | result
         times = {"begun": self._begun, "started": self._started, "finished": time.strftime(TIME)}
-        facts["times"] = times
+        facts = {
+            "schema": SCHEMA_VERSION,
+            "status": "finished",
+            "identity": self.identity,
+            "attempt": self.attempt,
+            "settings": self.run.experiment.settings(),
+            "times": times,
+        } | self.code_facts | result  # fmt: skip
         self.set_status("finished")  # first: only the result says that it has
         with writing(self.path):
             write_json(self.result_file, facts | {"digest": digest(facts)})
+
+
+def note_other_code(folder: Path) -> None:
+    """Say which run of the same settings is kept, where one with other code begins anew."""
+    same = folder.parents[1].glob(f"{folder.parent.name.partition('-')[0]}*/{folder.name}")
+    if not folder.exists() and (others := sorted(same, key=lambda f: f.stat().st_mtime)):
+        print(f"the code has changed since {others[-1]}: beginning anew, that folder is kept")
+
+
+def data_dir_of(folder: Path) -> str:
+    """Look up where a run had its data; `data` where that has been left out, as in an export."""
+    config = folder / "config.yaml"
+    if not config.is_file():
+        return "data"
+    with readable(config, "remove it"):
+        return str(yaml.safe_load(config.read_text(encoding="utf-8"))["data_dir"])
 
 
 def find(run: Run) -> RunFolder | None:
@@ -161,7 +181,7 @@ def score_of(result: dict[str, Any]) -> str:
 def read_result(path: Path) -> dict[str, Any] | None:
     """Read the result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
-    wanted = ("held_out",) if path.name == PHASE_ONE else ("test", "dev")
+    wanted = ("settings", *(("held_out",) if path.name == PHASE_ONE else ("test", "dev")))
     if result is None:
         return None
     if not all(isinstance(result.get(key), dict) for key in wanted):

@@ -137,9 +137,8 @@ class Test(Facts):
 
 
 class AnswersDigests(Facts):
-    digest: Name
     labels: Name
-    packed: Name | None = None  # of what a sweep's file has of them
+    packed: Name | None = None  # of the answers; early records have no file of them
 
 
 class Machine(Facts):
@@ -241,16 +240,6 @@ class TrainingRecord(RunRecord):
     peak_memory_mib: Number
     machine: Machine
     times: Times
-
-    @classmethod
-    def facts_of(cls, settings: Group, **facts: Any) -> Group:
-        """Add to what a run knows when it ends the facts that repeat its settings."""
-        for name, setting in cls.repeats.items():
-            group, _, fact = name.rpartition(".")
-            if group not in ("data", "pretraining"):  # say so themselves
-                place = facts.setdefault(group, {}) if group else facts
-                place[fact or name] = find_fact(settings, setting)
-        return facts
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> TrainingRecord:

@@ -15,10 +15,12 @@ from safetensors import SafetensorError
 
 from lra.base.code import CONVERSION, code_of
 from lra.base.config import UserError, first_line
-from lra.base.disk import disk_errors
+from lra.base.disk import disk_errors, write_json
 from lra.data.store import lock
 from lra.runs import environment
+from lra.runs.folder import RESULT, TEACHER, digest, note_other_code
 from lra.settings.compose import explained
+from lra.settings.experiment import identity_of
 from lra.settings.presets import fill_in_preset
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
@@ -84,15 +86,12 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
         name = options.pop("name")
         code = code_of(name, CONVERSION)
         origin |= {"codes": [code.hash], "code": code.parts}
-        key = place.parent.name.partition("-")[0]
-        others = sorted(place.parents[1].glob(f"{key}*/{place.name}"))
-        if others and not place.exists():
-            print(f"the code has changed since {others[-1]}: running anew, that run is kept")
+        note_other_code(place)
     waiting = f"another process is making {place}; waiting for it"
     with quiet(), lock(place, waiting), disk_errors(place, MOVE):
         processor, model = _load_model(run, task)
         try:
-            record = pipeline.run(
+            facts = pipeline.run(
                 model.eval().to(device),
                 processor,
                 task=run.task,
@@ -107,13 +106,37 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
             )
         except SafetensorError as error:  # transformers writes weights through it
             raise UserError(f"cannot write to {place} ({error}): {MOVE}") from error
-    recovery = record["recovery"]
+        if name is not None and "digest" not in facts:  # else this record was written before
+            facts = record_of(facts, run.model.name)
+            write_json(place / RESULT, facts)
+    recovery = facts["recovery"]
     print(
-        f"{run.task} {name or 'teacher'}: score {record['score']:.4f}"
+        f"{run.task} {name or 'teacher'}: score {facts['score']:.4f}"
         + ("" if recovery is None or name is None else f", recovery {recovery:.1f} %")
-        + f"; record {place / pipeline.RESULT}"
+        + f"; record {place / RESULT}"
     )
-    return record
+    return facts
+
+
+def record_of(facts: dict[str, Any], model: str) -> dict[str, Any]:
+    """Give the result of luna.convert.pipeline the names that all records use. Its identity comes
+    from contents (the teacher's weights, not their folder), so it is the same on every machine."""
+    facts = dict(facts)
+    attention = {"name": facts.pop("attention")} | facts.pop("options")
+    settings = {"task": facts["task"], "model": model, "attention": attention,
+                "recipe": facts.pop("recipe"), "teacher": facts.pop("teacher")}  # fmt: skip
+    fingerprint = facts.pop("data", None)
+    facts["machine"] = {key: facts.pop(key) for key in ("device", "threads")}
+    facts["versions"] = {"torch": facts.pop("torch")} | facts["versions"]
+    facts["seconds"] = {"total": facts["seconds"]}
+    facts |= {
+        "identity": identity_of(settings, fingerprint),
+        "model": model,
+        "attention": attention,
+        "settings": settings,
+        "data": {"fingerprint": fingerprint},
+    }
+    return facts | {"digest": digest(facts)}
 
 
 def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
@@ -165,7 +188,7 @@ def folder(run: Conversion) -> Path:
     """Return the run's folder, another one for every setting that changes the result."""
     base = Path(run.runs_dir) / "convert" / run.task / run.model.name
     if run.stage is ConversionStage.teacher:
-        return base / "teacher" / f"seed-{run.seed}"
+        return base / TEACHER / f"seed-{run.seed}"
     facts = [run.attention, run.layers, run.recipe.facts(), _teacher(run)]
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     code = code_of(run.attention["name"], CONVERSION).hash
@@ -178,7 +201,7 @@ def _teacher(run: Conversion) -> str:
         return run.teacher
     if run.model.trained_on == run.task:
         return run.model.path
-    teachers = Path(run.runs_dir) / "convert" / run.task / run.model.name / "teacher"
+    teachers = Path(run.runs_dir) / "convert" / run.task / run.model.name / TEACHER
     finished = sorted(teachers.glob("seed-*/result.json"))
     if not finished:
         raise UserError(

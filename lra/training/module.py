@@ -177,7 +177,7 @@ class LRAModule(pl.LightningModule):
         names = ("loss", "accuracy", "scored", "examples")
         split = "test" if self.trainer.testing else "dev"
         means = map(float, self.evaluation.mean(self.trainer))
-        # Not to the loggers, to which lra.training.callbacks.Metrics sends them.
+        # Not to the loggers, to which lra.training.progress.Metrics sends them.
         self.log_dict({f"{split}/{k}": v for k, v in zip(names, means, strict=True)}, logger=False)
 
     on_test_epoch_start = on_validation_epoch_start

@@ -1,7 +1,9 @@
-"""What a run shows: what it trains, how far it is, and its result."""
+"""What a run shows and writes while it trains: what it is, how far it is, and its result."""
 
 from __future__ import annotations
 
+import csv
+import math
 import sys
 import time
 from datetime import timedelta
@@ -12,13 +14,61 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 import luna
+from lra.base.config import UserError
+from lra.base.disk import write_atomically
 from lra.compute.gate import BudgetCheck
 from lra.data.arrays import Prepared
-from lra.runs.folder import RunFolder
+from lra.runs.folder import RunFolder, read_metrics, score_of, writing
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
 
 BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits for a GPU
+
+
+class Metrics(pl.Callback):
+    """Writes a row of metrics.csv every `every` steps and at each evaluation, and sends it to the
+    loggers. A resumed run drops the rows after its checkpoint, since it does these steps again."""
+
+    COLUMNS = ("step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "dead_rows",
+               "lr", "seconds")  # fmt: skip
+
+    def __init__(self, folder: RunFolder, *, every: int):
+        self.path, self.every = folder.metrics, every
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if trainer.is_global_zero:
+            rows = [r for r in read_metrics(self.path) if int(r["step"]) <= trainer.global_step]
+            lines = [",".join(self.COLUMNS), *(",".join(row.values()) for row in rows), ""]
+            with writing(self.path):
+                write_atomically(self.path, "\n".join(lines).encode())
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        if trainer.global_step % self.every == 0:
+            loss, accuracy, *_ = module.meter.mean(trainer)
+            module.meter.sums = None
+            lr = trainer.optimizers[0].param_groups[0]["lr"]
+            self._write_row(trainer, module, train_loss=loss, train_accuracy=accuracy, lr=lr)
+
+    def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
+        loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
+        dead = module.dead_rows()
+        more = {} if dead is None else {"dead_rows": dead}
+        self._write_row(trainer, module, dev_loss=loss, dev_accuracy=accuracy, **more)
+
+    def _write_row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
+        (name, loss), step = next(iter(values.items())), trainer.global_step
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the {name.replace('_', ' ')} is {loss} at step {step}: the run diverged; lower "
+                "protocol.recipe.lr or clip gradients"
+            )
+        if trainer.is_global_zero:
+            row: dict[str, Any] = {name: f"{value:.6g}" for name, value in values.items()}
+            row |= {"step": step, "seconds": f"{sum(module.clock.read().values()):.2f}"}
+            with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as f:
+                csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
+            for logger in trainer.loggers:
+                logger.log_metrics(values, step=step)
 
 
 class ProgressReport(pl.Callback):
@@ -106,13 +156,18 @@ def introduce_phase_one(run: Run) -> None:
           f"seed {run.seed}; dev here: held-out training inputs")  # fmt: skip
 
 
-def show_result(result: dict[str, Any]) -> None:
-    test, seconds = result["test"], sum(result["seconds"].values())
-    tokens = f"{n} tokens of " if (n := test["scored"]) != test["examples"] else ""
-    print(f"done: test accuracy {test['accuracy']:.2%} on {tokens}{test['examples']} examples "
-          f"({test['select']} checkpoint, step {test['step']}) in {clock(seconds)}")  # fmt: skip
-    if max(test["predicted"]) == sum(test["predicted"]):
-        print("note: every answer is the same class; the run has collapsed")
+def show_result(folder: RunFolder, before: dict[str, Any] | None) -> None:
+    """Show the result of a run, or, from before this command, that it had one."""
+    if before:
+        print(f"already finished: {score_of(before)}")
+    elif result := folder.result():
+        test, took = result["test"], clock(sum(result["seconds"].values()))
+        tokens = f"{n} tokens of " if (n := test["scored"]) != test["examples"] else ""
+        print(f"done: test accuracy {test['accuracy']:.2%} on {tokens}{test['examples']} examples "
+              f"({test['select']} checkpoint, step {test['step']}) in {took}")  # fmt: skip
+        if max(test["predicted"]) == sum(test["predicted"]):
+            print("note: every answer is the same class; the run has collapsed")
+    print(f"record: {folder.result_file}")
 
 
 def clock(seconds: float) -> str:

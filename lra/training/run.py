@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -18,18 +17,16 @@ import torch
 import luna
 from lra import data
 from lra.base import code
-from lra.base.config import UserError
 from lra.base.disk import read_json, write_json
 from lra.compute.gate import BudgetCheck, check_budget
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare
 from lra.model.pretrain import build_network, carry, phase_one
 from lra.runs import environment
-from lra.runs.answers import Answers
-from lra.runs.folder import RunFolder, read_metrics, score_of, writing
-from lra.runs.schema import TrainingRecord
+from lra.runs.answers import Answers, write_answers
+from lra.runs.folder import RunFolder, note_other_code, read_metrics, writing
 from lra.settings.compose import Run
-from lra.training.callbacks import (
+from lra.training.checkpoints import (
     Checkpoints,
     Interrupted,
     is_main_process,
@@ -54,37 +51,30 @@ def train(run: Run, command: str = "") -> Path:
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     check_device(run)
-    budget_check = check_budget(run)  # before the data: a wrong option costs no preparation
-    run = budget_check.run
+    check = check_budget(run)  # before the data: a wrong option costs no preparation
+    run = check.run
     module = build(run)
     code.keep_loaded()  # before the data, whose preparation may take long
     length = run.protocol.data.max_length
     prepared = find_or_prepare(run.task, max_length=length, data_dir=run.data_dir)
     prepared.check_hashes()
     folder = RunFolder(run, prepared.fingerprint, again=True)
-    finished = folder.result()
+    before = folder.result()
 
     def work() -> dict[str, Any]:
-        return {"command": command} | train_and_test(budget_check, module, prepared, folder)
+        return {"command": command} | train_and_test(check, module, prepared, folder)
 
     left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
-    if not is_main_process():
-        with contextlib.suppress(Interrupted):  # the first process reports it
-            carry_out(folder, work)
-        return folder.result_file
-    carry_out(folder, work, partial(introduce, budget_check, prepared), seconds=left)
-    if finished:
-        print(f"already finished: {score_of(finished)}")
-    elif result := folder.result():
-        show_result(result)
-    print(f"record: {folder.result_file}")
+    carry_out(folder, work, partial(introduce, check, prepared), seconds=left)
+    if is_main_process():
+        show_result(folder, before)
     return folder.result_file
 
 
 def carry_out(
     folder: RunFolder,
     work: Callable[[], dict[str, Any]],
-    introduction: Callable[[], None] = lambda: None,
+    introduction: Callable[[], None],
     *,
     seconds: float = math.inf,
     wait: bool = False,
@@ -94,14 +84,16 @@ def carry_out(
     if folder.result() is not None:  # perhaps on a disk that can only be read
         return
     if not is_main_process():
-        with stop_at_once():
-            work()
+        try:
+            with stop_at_once():
+                work()
+        except Interrupted:  # the first process reports it
+            raise SystemExit from None
         return
+    note_other_code(folder.path)
     with folder.lock(wait=wait):
         if folder.result() is not None:
             return
-        if other := folder.other_code():
-            print(f"the code has changed since {other}: beginning anew, that folder is kept")
         introduction()
         print(f"run        {folder.path}", flush=True)
         folder.begin()
@@ -114,76 +106,82 @@ def train_and_test(
     check: BudgetCheck, module: LRAModule, prepared: Prepared, folder: RunFolder
 ) -> dict[str, Any]:
     """Train, test the last and the best checkpoint, and return the facts of the record."""
-    run, pretraining = check.run, dict[str, Any]()
+    run, recipe, evaluation = check.run, check.run.protocol.recipe, check.run.protocol.evaluation
+    pretraining: dict[str, Any] = {}
     if first := phase_one(run):
         if not folder.last.exists():  # a run that is resumed has the weights already
             begin_with(first, module, prepared, folder)
         pretraining["pretraining"] = read_json(folder.begun_with)
     loaders = LRAData(run, prepared)
     trainer, checkpoints = fit(run, module, loaders, folder)
-    tests = {"last": test(trainer, module, loaders, run.protocol.recipe.steps)}
+    tests = {"last": test(trainer, module, loaders, recipe.steps)}
     if checkpoints.best_step:
-        best = load_checkpoint(folder.best, folder.name)
-        if best["global_step"] != checkpoints.best_step:
-            raise UserError(
-                f"{folder.best} is of step {best['global_step']}, but the best one before "
-                f"{folder.last} was of step {checkpoints.best_step}: remove both to train again"
-            )
-        module.load_state_dict(best["state_dict"])
+        checkpoints.load_best(module)
         tests["best"] = test(trainer, module, loaders, checkpoints.best_step)
-    select = run.protocol.evaluation.select.name
-    select = select if select in tests else "last"
+    select = evaluation.select.name if evaluation.select.name in tests else "last"
     scores, answers = tests[select]
     if trainer.is_global_zero:
         with writing(folder.answers):
-            answers.write(folder.answers)
+            write_answers(folder.answers, {folder.id: answers})
     finish_loggers(trainer.loggers, scores)
     device = trainer.strategy.root_device
     attention = next(m for m in module.modules() if isinstance(m, luna.Attention))
-    return TrainingRecord.facts_of(
-        run.experiment.settings(),
-        seed=run.seed,
-        preset=run.compute.preset,
-        departs=attention.differences_from_profile.get(run.protocol.profile),
-        compute=check.record(),
-        data=prepared.summary(),
-        dev={"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
-        test=scores | {"select": select},
-        answers=answers.facts(),
-        test_last=tests["last"][0],
-        test_best=tests["best"][0] if "best" in tests else None,
+    return {
+        "task": run.task.name,
+        "attention": run.attention,
+        "model": run.model.name,
+        "protocol": {"name": run.protocol.name, "version": run.protocol.version},
+        "budget": run.budget,
+        "steps": recipe.steps,
+        "batch": recipe.batch,
+        "precision": run.trainer.precision,
+        "seed": run.seed,
+        "preset": run.compute.preset,
+        "departs": attention.differences_from_profile.get(run.protocol.profile),
+        "compute": check.record(),
         **pretraining,
-        seconds=module.clock.read(),
-        steps_per_second=module.clock.steps_per_second,
-        peak_memory_mib=environment.peak_memory_mib(device),
-        evaluation=attention.evaluation(device.type),
-        machine=environment.machine(device) | {"processes": trainer.world_size},
-        versions=environment.versions(),
-        switches=environment.switches(),
-        git=environment.git(),
-    )
+        "data": prepared.summary(),
+        "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
+        "test": scores | {"select": select},
+        "answers": answers.digests(),
+        "test_last": tests["last"][0],
+        "test_best": tests["best"][0] if "best" in tests else None,
+        "curve": [
+            [int(row["step"]), float(row["dev_accuracy"])]
+            for row in read_metrics(folder.metrics)
+            if row["dev_accuracy"]
+        ],
+        "seconds": module.clock.read(),
+        "steps_per_second": module.clock.steps_per_second,
+        "peak_memory_mib": environment.peak_memory_mib(device),
+        "evaluation": attention.evaluation(device.type),
+        "machine": environment.machine(device) | {"processes": trainer.world_size},
+        "versions": environment.versions(),
+        "switches": environment.switches(),
+        "git": environment.git(),
+    }
 
 
 def begin_with(run: Run, module: LRAModule, prepared: Prepared, begun: RunFolder) -> None:
     """Train phase one, resume it, or look it up, and give its weights to the module of phase two,
     whose folder is `begun`."""
     run = replace(run, logger={})  # metrics.csv suffices
-    folder, is_main = RunFolder(run, prepared.fingerprint), is_main_process()
+    folder = RunFolder(run, prepared.fingerprint)
 
     def work() -> dict[str, Any]:
         first = build(run)
         fit(run, first, LRAData(run, prepared), folder)
-        return facts_of_phase_one(run, first, folder) if is_main else {}
+        return facts_of_phase_one(run, first, folder) if is_main_process() else {}
 
     carry_out(folder, work, partial(introduce_phase_one, run), wait=True)
     state = load_checkpoint(folder.last, folder.name)["state_dict"]
     carry({key.removeprefix("network."): value for key, value in state.items()}, module.network)
-    if is_main:
-        facts: dict[str, Any] = {"run": f"{folder.name}-{folder.path.name}"}
-        facts |= {key: (folder.result() or {}).get(key) for key in REPEATED}
+    if is_main_process():
+        result = folder.result() or {}
+        facts = {"run": folder.id} | {key: result.get(key) for key in REPEATED}
         with writing(begun.begun_with):
             write_json(begun.begun_with, facts)
-        print(f"phase two  begins with {facts['run']}", flush=True)
+        print(f"phase two  begins with {folder.id}", flush=True)
 
 
 def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:
@@ -218,12 +216,12 @@ def fit(
     run: Run, module: LRAModule, loaders: LRAData, folder: RunFolder
 ) -> tuple[pl.Trainer, Checkpoints]:
     """Train to the last step, from the last checkpoint if there is one."""
-    evaluation, steps = run.protocol.evaluation, run.protocol.recipe.steps
+    evaluation = run.protocol.evaluation
     checkpoints = Checkpoints(
         folder,
         every=run.trainer.checkpoint_every,
         evaluate_every=evaluation.every,
-        select_after=int(evaluation.select_after * steps),
+        select_after=int(evaluation.select_after * run.protocol.recipe.steps),
     )
     trainer = trainer_for(run, folder, checkpoints)
     trainer.fit(module, loaders, ckpt_path=folder.last if folder.last.exists() else None)

@@ -16,7 +16,7 @@ import torch
 from hydra.utils import instantiate
 from pytorch_lightning.loggers import Logger, WandbLogger
 
-from lra.base.config import Clip, UserError, first_line
+from lra.base.config import Clip, Compile, UserError, first_line
 from lra.data.arrays import Prepared
 from lra.data.device import DeviceLoader, fits
 from lra.data.loader import Loader
@@ -24,8 +24,8 @@ from lra.data.store import lock
 from lra.model import pretrain
 from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
-from lra.training.callbacks import AtomicCheckpointIO, Compiled, Metrics
-from lra.training.progress import ProgressReport
+from lra.training.checkpoints import AtomicCheckpointIO
+from lra.training.progress import Metrics, ProgressReport
 
 # A FutureWarning of Lightning's own under torch 2.13, and its adverts.
 warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
@@ -34,6 +34,7 @@ for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "ligh
     logging.getLogger(name).setLevel(logging.ERROR)
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on its import
 
+MODES = {Compile.default: None, Compile.graphs: "reduce-overhead"}  # of torch.compile
 DTYPES = {"16": torch.float16, "bf16": torch.bfloat16, "32": torch.float32, "64": torch.float64}
 TF32 = "tf32"  # trainer.precision: float32 whose matrix products round their factors to 10 bits
 
@@ -67,7 +68,7 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
     clipped = recipe.clip is not Clip.none
-    arguments: dict[str, Any] = {
+    arguments = {
         "accelerator": run.trainer.accelerator,
         "devices": run.trainer.devices,
         "num_nodes": run.trainer.num_nodes,
@@ -100,7 +101,7 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
 
 def build_loggers(run: Run, folder: RunFolder) -> list[Logger]:
     title = f"{run.task.name}-{run.attention['name']}-seed{run.seed}"
-    facts = {"folder": folder.path, "title": title, "id": f"{folder.name}-{folder.path.name}"}
+    facts = {"folder": folder.path, "title": title, "id": folder.id}
     loggers: list[Logger] = []
     for name, options in run.logger.items():
         if not options:  # metrics.csv is always written
@@ -127,6 +128,26 @@ def finish_loggers(loggers: list[Logger], scores: dict[str, Any]) -> None:
         logger.finalize("success")
         if isinstance(logger, WandbLogger):  # or the next run of this process would be added to it
             logger.experiment.finish()
+
+
+class Compiled(pl.Callback):
+    """Compiles the network at the first batch. On a GPU an ordinary forward pass comes first: there
+    alone kernels are compared with their references (luna/kernels/checked.py)."""
+
+    def __init__(self, how: Compile):
+        self.how, self.done = how, how is Compile.off
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, _: int) -> None:
+        if not self.done:
+            self.done = True
+            if module.device.type == "cuda":
+                module.network.eval()  # where nothing is drawn, and no statistic moves
+                with trainer.precision_plugin.forward_context():
+                    module.network(batch.ids, batch.mask)
+                module.network.train()
+            module.network.compile(mode=MODES[self.how])
+        if self.how is Compile.graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # the last step's outputs are not needed
 
 
 class LRAData(pl.LightningDataModule):

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from lra.report.build import build
 from lra.report.specs import TableSpec, select
 from lra.report.table import Table
 from lra.results import record as records
 from lra.results.frame import frame_of
+from lra.runs.answers import Answers, write_answers
 from lra.runs.folder import digest
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
+from lra.training.conversion import record_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "luna": {"M": 8, "L": 8, "kernel": "learned", "envelope": "none"},
@@ -48,8 +49,8 @@ def facts(
     protocol: str = "luna",
     pairs: int | None = None,
     **more: Any,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(result.json, settings) of one run; `more` are facts of result.json by dotted name."""
+) -> dict[str, Any]:
+    """The result.json of one run; `more` are facts of it by dotted name."""
     chosen_protocol = copy.deepcopy(PROTOCOL) | {"version": version, "name": protocol}
     chosen_protocol["recipe"]["lr"] = lr
     method = {"name": attention, "dwc": "none"} | OPTIONS.get(attention, {}) | (options or {})
@@ -68,6 +69,7 @@ def facts(
         "schema": SCHEMA_VERSION,
         "status": "finished",
         "identity": identity_of(settings, fingerprint),
+        "settings": settings,
         "task": task,
         "attention": method,
         "model": model,
@@ -89,6 +91,7 @@ def facts(
         "test": {"accuracy": accuracy, "loss": 1.5, "examples": 2000, "step": 100,
                  "select": "best", "dead_rows": 0.0},
         "test_last": {"accuracy": accuracy - 0.01, "loss": 1.6, "examples": 2000},
+        "curve": [[50, accuracy / 2], [100, accuracy]],
         "seconds": {"training": 100 / (5 + len(attention)), "evaluation": 1.0},
         "steps_per_second": 5.0 + len(attention),
         "peak_memory_mib": 400.0 + 10 * len(attention),
@@ -104,7 +107,7 @@ def facts(
         for parent in parents:
             place = place[parent]
         place[last] = value
-    return result, settings
+    return result
 
 
 Make = Callable[..., Path]
@@ -113,7 +116,7 @@ Make = Callable[..., Path]
 def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
     """A run's folder; returns its result.json."""
     name = more.pop("folder", f"seed-{more.get('seed', 1)}")
-    result, settings = facts(attention, accuracy, **more)
+    result = facts(attention, accuracy, **more)
     folder = (
         root / result["task"] / result["protocol"]["name"] / "small" / attention
         / "-".join([result["identity"], *result.get("codes", [])]) / name
@@ -121,15 +124,17 @@ def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
     folder.mkdir(parents=True)
     sealed = result | {"digest": digest(result)}
     (folder / "result.json").write_text(json.dumps(sealed), encoding="utf-8")
-    (folder / "config.yaml").write_text(
-        yaml.safe_dump({"settings": settings, "seed": result["seed"]}, sort_keys=False),
-        encoding="utf-8",
-    )
     rows = [f"50,2.1,0.2,,\n50,,,2.0,{accuracy / 2}\n100,,,1.8,{accuracy}\n"]
     (folder / "metrics.csv").write_text(
         "step,train_loss,train_accuracy,dev_loss,dev_accuracy\n" + "".join(rows), encoding="utf-8"
     )
     return folder / "result.json"
+
+
+def add_answers(path: Path, answers: Answers) -> None:
+    """Put answers beside a record, and their digests into it."""
+    edit(path, answers=answers.digests())
+    write_answers(path.with_name("answers.npz"), {records.read_record(path).run: answers})
 
 
 def edit(path: Path, **changes: Any) -> None:
@@ -176,11 +181,17 @@ def write_conversion(
         "stage1": None if attention == "softmax" else {"loss": 1},
         "stage2": {"epochs": []},
         "phi_parameters": 1000,
+        "device": "cpu",
+        "threads": 1,
+        "torch": "2.13.0",
+        "versions": {},
+        "seconds": 1.0,
     } | more
-    place = root / "convert" / task / "minilm" / (attention or "teacher") / key
-    folder = place / f"seed-{seed}"
+    place = root / "convert" / task / "minilm"
+    folder = place / (f"{attention}/{key}" if attention else "teacher") / f"seed-{seed}"
     folder.mkdir(parents=True)
-    (folder / "result.json").write_text(json.dumps(facts), encoding="utf-8")
+    made = record_of(facts, "minilm") if attention else facts
+    (folder / "result.json").write_text(json.dumps(made), encoding="utf-8")
     return folder / "result.json"
 
 

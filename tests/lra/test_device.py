@@ -23,9 +23,8 @@ from lra.data.prepare import find_or_prepare
 from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
 from lra.training import module
-from lra.training.callbacks import Compiled
 from lra.training.run import build
-from lra.training.trainer import LRAData, trainer_for
+from lra.training.trainer import Compiled, LRAData, trainer_for
 from luna import heads
 
 # What makes Python wait for a GPU: reading a number, and results whose size is one.

@@ -13,6 +13,7 @@ from lra.base.config import UserError
 from lra.cli import main
 from lra.figures import runs, steps, students
 from lra.results.record import read_record
+from lra.training.conversion import record_of
 from luna.convert import convert
 from tests.luna.convert.kit import bert
 
@@ -66,10 +67,11 @@ def test_a_line_of_stage_1_is_a_setting_and_its_band_the_seeds(tmp_path: Path, d
         record = {"task": "sst2", "attention": "luna", "options": {"M": M}, "teacher": "0",
                   "schema": 1, "status": "finished", "scores": {"teacher": {"score": 0.9}},
                   "score": 0.8, "floor": 0.5, "phi_parameters": 2, "recipe": recipe, "seed": seed,
-                  "stage1": {"curve": curve}}  # fmt: skip
+                  "stage1": {"curve": curve}, "device": "cpu", "threads": 1, "torch": "2",
+                  "versions": {}, "seconds": 1.0}  # fmt: skip
         folder = tmp_path / "tiny" / "luna" / str(i)
         folder.mkdir(parents=True)
-        (folder / "result.json").write_text(json.dumps(record), encoding="utf-8")
+        (folder / "result.json").write_text(json.dumps(record_of(record, "tiny")), encoding="utf-8")
     frame = steps.kl_by_step([read_record(p) for p in sorted(tmp_path.rglob("result.json"))])
     line = frame[(frame.label == "luna, M = 8") & (frame.layer == 1)]
     assert sorted(zip(line.step, line.kl, strict=True)) == [(0, 2), (0, 6), (4, 0.4), (4, 1.2)]

@@ -33,7 +33,7 @@ from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest
 from lra.settings.compose import Run
 from lra.sweeps.status import of_folder
 from lra.training import run as runner
-from lra.training.callbacks import Interrupted
+from lra.training.checkpoints import Interrupted
 from lra.training.run import build
 from lra.training.trainer import LRAData
 
@@ -318,7 +318,7 @@ def test_the_record_has_both_phases_and_the_table_names_them(finished: Run, smal
     table = build_table(TableSpec(name="t", title="t"), frame_of([plain, record]))
     assert {*table.rows.index} == {"linear", "linear pretrain=masked"}
     trained = load_trained(folder_of(finished), data_dir=finished.data_dir)
-    assert trained.evaluate().digest == record["answers.digest"]
+    assert trained.evaluate().digests() == record["answers"]
 
 
 def test_a_record_that_hides_its_phase_one_is_refused(finished: Run, tmp_path: Path):

@@ -17,7 +17,7 @@ from lra.report import versus
 from lra.results.record import Record
 from lra.runs.answers import Answers
 
-from ..synthetic import frame
+from ..synthetic import add_answers, frame
 
 N = 400
 Capture = pytest.CaptureFixture[str]
@@ -31,9 +31,8 @@ def answering(make):
         labels = (torch.arange(N) + shift) % 2
         logits = torch.nn.functional.one_hot(torch.where(right, labels, 1 - labels), 2).float()
         answers = Answers.of([logits], [labels])
-        path = make(attention, answers.accuracy, test__examples=examples, answers=answers.facts(),
-                    **more)  # fmt: skip
-        answers.write(path.with_name("answers.npz"))
+        path = make(attention, answers.accuracy, test__examples=examples, **more)
+        add_answers(path, answers)
         return path
 
     return write

@@ -11,7 +11,7 @@ import torch
 from lra.results import record as records
 from lra.runs.answers import Answers
 
-from ..synthetic import Make
+from ..synthetic import Make, add_answers
 
 
 def answered(hits: int, n: int = 2000, labels: int = 0) -> Answers:
@@ -29,15 +29,12 @@ def proof(make: Make) -> Callable[..., records.Record]:
         answers = more.pop("answers_of_run", None) or answered(hits)
         facts: dict[str, Any] = {
             "test__loss": answers.loss,
-            "answers": answers.facts(),
             "dev": {"accuracy": hits / 2000, "step": 100},
             "test__predicted": torch.bincount(torch.from_numpy(answers.answers), minlength=10)
             .tolist(),
         }  # fmt: skip
         path = make(attention, hits / 2000, **(facts | more))
-        answers.write(path.with_name("answers.npz"))
-        record = records.read_record(path)
-        assert record is not None
-        return record
+        add_answers(path, answers)
+        return records.read_record(path)
 
     return write

@@ -43,11 +43,11 @@ def trained(record: lra.Record) -> lra.Trained:
 
 def test_it_is_what_was_trained_and_tested(record: lra.Record, trained: lra.Trained):
     answers = trained.evaluate("test")
-    assert answers.digest == record["answers.digest"]
+    assert answers.digests() == record["answers"]
     assert answers.accuracy == pytest.approx(record["test.accuracy"])
     assert not trained.network.training
     assert trained.run.seed == record["seed"]
-    assert lra.load(record.path).evaluate().digest == answers.digest
+    assert lra.load(record.path).evaluate().digests() == record["answers"]
 
 
 def test_predictions_are_the_networks_answers(trained: lra.Trained):
@@ -137,7 +137,7 @@ class Call:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.yaml", b"settings: [", "is damaged or invalid"),
+        ("config.yaml", b"data_dir: [", "is damaged or invalid"),
         ("config.yaml", b"!!python/object/apply:os.mkdir [outside]", "is damaged or invalid"),
         ("result.json", b'{"test": {"accu', "is damaged"),
         ("checkpoints/best.ckpt", pickled(Call()), "holds more than tensors and plain values"),
@@ -161,7 +161,7 @@ def test_a_damaged_file_of_a_run_is_named(
 def test_mixed_precision_is_that_of_its_training(small: Callable[..., Run]):
     record = lra.train(small(*SHORT, "trainer.precision=bf16-mixed"))
     trained = lra.load(record)
-    assert trained.evaluate().digest == record["answers.digest"]
+    assert trained.evaluate().digests() == record["answers"]
     kinds = []
     head = trained.network.encoder.blocks[0].attention
     head.register_forward_hook(lambda *_: kinds.append(torch.is_autocast_enabled("cpu")))
@@ -177,7 +177,7 @@ def test_an_export_answers_alike_and_says_what_it_is(
     copy = lra.load(folder, data_dir=trained.data_dir)
     ours, theirs = trained.predict(EXPRESSIONS), copy.predict(EXPRESSIONS)
     assert (ours.probabilities == theirs.probabilities).all()
-    assert copy.evaluate().digest == record["answers.digest"]
+    assert copy.evaluate().digests() == record["answers"]
     card = (folder / "README.md").read_text(encoding="utf-8")
     for fact in (record["data.fingerprint"], f"{record.score:.2f}%", "arxiv.org/abs/2512.08061"):
         assert fact in card

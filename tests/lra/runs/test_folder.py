@@ -60,16 +60,20 @@ def begun(folder: RunFolder, *, finished: bool) -> RunFolder:
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_run_of_other_code_is_kept_and_begun_anew(folder, finished: bool):
+def test_a_run_of_other_code_is_kept_and_begun_anew(folder, finished: bool, capsys):
     older = begun(folder("a"), finished=finished)
-    assert (folder("a").path, folder("a").other_code()) == (older.path, None)  # it is resumed
+    assert folder("a").path == older.path
+    runs.note_other_code(older.path)  # it is resumed
     now = folder("b")
     assert now.path.parents[1] == older.path.parents[1]
     assert now.name != older.name
     assert now.result() is None
-    assert now.other_code() == older.path
+    assert capsys.readouterr().out == ""
+    runs.note_other_code(now.path)
+    assert f"has changed since {older.path}: beginning anew" in capsys.readouterr().out
     begun(now, finished=False)
-    assert folder("b").other_code() is None
+    runs.note_other_code(now.path)
+    assert capsys.readouterr().out == ""
     assert folder("a").path == older.path
 
 
@@ -90,7 +94,7 @@ def test_an_edited_result_is_refused(folder):
     done = begun(folder("a"), finished=True)
     text = done.result_file.read_text(encoding="utf-8")
     done.result_file.write_text(text.replace("0.25", "0.95"), encoding="utf-8")
-    with pytest.raises(UserError, match="was edited after its run"):
+    with pytest.raises(UserError, match="is damaged or was edited"):
         records.read_record(done.result_file)
 
 

@@ -126,7 +126,7 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys, monkeypatch
     path = Path(converted.out.splitlines()[-1].rpartition("record ")[2])
     record = json.loads(path.read_text(encoding="utf-8"))
     assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
-    assert record["options"]["layers"] == "all"
+    assert record["attention"]["layers"] == "all"
     assert record["git"]["revision"] == environment.git()["revision"]
 
     # The same again finds the finished run: the new head was seeded.

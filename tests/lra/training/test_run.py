@@ -22,7 +22,7 @@ from lra.results.record import load_records
 from lra.runs.folder import RunFolder, find, read_metrics
 from lra.settings.compose import Run
 from lra.training import run as runner
-from lra.training.callbacks import load_checkpoint
+from lra.training.checkpoints import load_checkpoint
 from lra.training.module import LRAModule
 from lra.training.run import build
 from lra.training.trainer import trainer_for

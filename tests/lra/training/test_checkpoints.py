@@ -15,7 +15,7 @@ from lra.base.disk import read_json
 from lra.runs.folder import read_metrics
 from lra.settings.compose import Run, compose
 from lra.training import run as runner
-from lra.training.callbacks import Checkpoints
+from lra.training.checkpoints import Checkpoints
 
 from ..conftest import SMALL
 

@@ -1,9 +1,8 @@
-"""Lightning callbacks: signals and checkpoints, compilation, and the metrics file."""
+"""How a run stops and resumes: signals, and checkpoints that are written whole and checked."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import math
 import multiprocessing
@@ -19,13 +18,12 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io import TorchCheckpointIO
 
-from lra.base.config import Compile, UserError, first_line
+from lra.base.config import UserError, first_line
 from lra.base.disk import write_atomically
-from lra.runs.folder import RunFolder, read_metrics, writing
+from lra.runs.folder import RunFolder, writing
 
 # SIGHUP of a terminal that is closed; SIGALRM of the kernel at `limit_minutes`.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
-MODES = {Compile.default: None, Compile.graphs: "reduce-overhead"}  # of torch.compile
 
 
 class Interrupted(BaseException):
@@ -158,8 +156,7 @@ class Checkpoints(pl.Callback):
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 signal.signal(signum, self._on_signal)
 
-    def on_test_start(self, trainer: pl.Trainer, module: Any) -> None:
-        self.on_train_start(trainer, module)
+    on_test_start = on_train_start
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
         if trainer.global_step and trainer.global_step % self.evaluate_every == 0:
@@ -180,11 +177,20 @@ class Checkpoints(pl.Callback):
                 trainer.save_checkpoint(self.folder.best, weights_only=True)
         trainer.save_checkpoint(self.folder.last)
 
-    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
         self._stop_if_asked(trainer, saved=True)
 
-    def on_test_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
-        self._stop_if_asked(trainer, saved=True)
+    on_test_batch_end = on_fit_end
+
+    def load_best(self, module: pl.LightningModule) -> None:
+        """Give a module the weights of the best checkpoint."""
+        best = load_checkpoint(self.folder.best, self.folder.name)
+        if best["global_step"] != self.best_step:
+            raise UserError(
+                f"{self.folder.best} is of step {best['global_step']}, but the best one before "
+                f"{self.folder.last} was of step {self.best_step}: remove both to train again"
+            )
+        module.load_state_dict(best["state_dict"])
 
     def _on_signal(self, signum: int, frame: Any) -> None:
         if self._signum:  # the second signal: stop at once and keep the last checkpoint
@@ -205,69 +211,3 @@ class Checkpoints(pl.Callback):
             if not saved:
                 trainer.save_checkpoint(self.folder.last)
             raise Interrupted(signum)
-
-
-class Compiled(pl.Callback):
-    """Compiles the network at the first batch. On a GPU an ordinary forward pass comes first: there
-    alone kernels are compared with their references (luna/kernels/checked.py)."""
-
-    def __init__(self, how: Compile):
-        self.how, self.done = how, how is Compile.off
-
-    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, _: int) -> None:
-        if not self.done:
-            self.done = True
-            if module.device.type == "cuda":
-                module.network.eval()  # where nothing is drawn, and no statistic moves
-                with trainer.precision_plugin.forward_context():
-                    module.network(batch.ids, batch.mask)
-                module.network.train()
-            module.network.compile(mode=MODES[self.how])
-        if self.how is Compile.graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # the last step's outputs are not needed
-
-
-class Metrics(pl.Callback):
-    """Writes a row of metrics.csv every `every` steps and at each evaluation, and sends it to the
-    loggers. A resumed run drops the rows after its checkpoint, since it does these steps again."""
-
-    COLUMNS = ("step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "dead_rows",
-               "lr", "seconds")  # fmt: skip
-
-    def __init__(self, folder: RunFolder, *, every: int):
-        self.path, self.every = folder.metrics, every
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if trainer.is_global_zero:
-            rows = [r for r in read_metrics(self.path) if int(r["step"]) <= trainer.global_step]
-            lines = [",".join(self.COLUMNS), *(",".join(row.values()) for row in rows), ""]
-            with writing(self.path):
-                write_atomically(self.path, "\n".join(lines).encode())
-
-    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
-        if trainer.global_step % self.every == 0:
-            loss, accuracy, *_ = module.meter.mean(trainer)
-            module.meter.sums = None
-            lr = trainer.optimizers[0].param_groups[0]["lr"]
-            self._write_row(trainer, module, train_loss=loss, train_accuracy=accuracy, lr=lr)
-
-    def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
-        loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
-        dead = module.dead_rows()
-        more = {} if dead is None else {"dead_rows": dead}
-        self._write_row(trainer, module, dev_loss=loss, dev_accuracy=accuracy, **more)
-
-    def _write_row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
-        (name, loss), step = next(iter(values.items())), trainer.global_step
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the {name.replace('_', ' ')} is {loss} at step {step}: the run diverged; lower "
-                "protocol.recipe.lr or clip gradients"
-            )
-        if trainer.is_global_zero:
-            row: dict[str, Any] = {name: f"{value:.6g}" for name, value in values.items()}
-            row |= {"step": step, "seconds": f"{sum(module.clock.read().values()):.2f}"}
-            with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as f:
-                csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
-            for logger in trainer.loggers:
-                logger.log_metrics(values, step=step)
