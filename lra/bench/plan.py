@@ -142,10 +142,8 @@ def first_steps(words: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as runs_dir:
         run = replace(run, trainer=trainer, logger={}, runs_dir=runs_dir)
         folder, module = RunFolder(run, ""), build(run)
-        every = run.trainer.checkpoint_every
-        saved = Checkpoints(folder, every=every, evaluate_every=STEPS + 2, select_after=0)
-        lightning = trainer_for(run, folder, saved, watch, max_steps=STEPS + 1, min_steps=4,
-                                max_time=LONGEST, val_check_interval=None,
+        lightning = trainer_for(folder, Checkpoints(folder), watch, max_steps=STEPS + 1,
+                                min_steps=4, max_time=LONGEST, val_check_interval=None,
                                 limit_val_batches=EVALUATED)  # fmt: skip
         with folder.lock():
             lightning.fit(module, train)

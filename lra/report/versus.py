@@ -85,7 +85,7 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any]:
         if record.answers is None:
             raise UserError(f"{record.where} has no answers: the run has to be made again")
     sides: list[list[Any]] = [[record.answers for record in runs] for runs in (a, b)]
-    if len({answers.labels_digest for side in sides for answers in side}) > 1:
+    if len({answers.digests()["labels"] for side in sides for answers in side}) > 1:
         raise UserError("these runs were not tested on the same examples")
     n = len(sides[0][0].labels)
     examples = a[0].get("test.examples", n)

@@ -87,10 +87,6 @@ class Trained:
     def task(self) -> Task:
         return data.of(self.run.task)
 
-    @property
-    def protocol(self) -> Protocol:
-        return self.run.protocol
-
     @cached_property
     def prepared(self) -> Prepared:
         """Look up the data that it was trained on; UserError if they are not there."""
@@ -105,7 +101,7 @@ class Trained:
 
     def batches(self, split: str | Split, size: int | None = None) -> Loader:
         """Load a split in order, in batches of the training's size."""
-        protocol = self.protocol
+        protocol = self.run.protocol
         if isinstance(split, str) and split not in SPLITS:
             raise UserError(f"there is no split '{split}': choose {', '.join(SPLITS)}")
         split = self.prepared.split(split) if isinstance(split, str) else split
@@ -157,7 +153,7 @@ class Trained:
         encoded = [self.task.encode(example) for example in examples]
         if not encoded:
             raise UserError("there is nothing to predict: no example was given")
-        width = self.task.width(self.run.task, self.protocol.data.max_length)
+        width = self.task.width(self.run.task, self.run.protocol.data.max_length)
         return self.batches(Split.held(self.task, width, encoded), len(encoded))
 
     @torch.no_grad()

@@ -77,22 +77,18 @@ class Answers:
         losses[~self.right] = decode(self.log_p_label)
         return float(losses.mean())
 
-    @property
-    def labels_digest(self) -> str:
-        """Hash the labels, which are those of every run on the same test examples."""
-        return _hash(self.labels)
-
     def digests(self) -> dict[str, str]:
-        """Hash the values, whatever compressed them, as a record holds it."""
+        """Hash the values, whatever compressed them, as a record holds it; and the labels, which
+        are those of every run on the same test examples."""
         packed = _hash(self.answers, self.log_p, self.log_p_label)
-        return {"packed": packed, "labels": self.labels_digest}
+        return {"packed": packed, "labels": _hash(self.labels)}
 
 
 def write_answers(path: Path, answers: Mapping[str, Answers]) -> None:
     """Write the answers of runs by their names. The same answers always give the same bytes."""
     groups = defaultdict[str, list[str]](list)
     for run, of_run in answers.items():
-        groups[of_run.labels_digest].append(run)
+        groups[of_run.digests()["labels"]].append(run)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for group, runs in sorted(groups.items()):

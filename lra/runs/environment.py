@@ -9,6 +9,7 @@ import platform
 import resource
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +66,16 @@ def switches() -> dict[str, str]:
 def git() -> dict[str, Any]:
     """Return the revision, and whether the files differ from it; None for both outside a checkout,
     even if the installed package lies inside another repository."""
-
-    def ask(*words: str) -> str:
-        # Without the lock that a git which is killed with its run would leave in the checkout.
-        command = ["git", "--no-optional-locks", "-C", str(REPOSITORY), *words]
-        return subprocess.run(
-            command, capture_output=True, check=True, timeout=10, text=True
-        ).stdout
-
+    # Without the lock that a git which is killed with its run would leave in the checkout.
+    ask: Any = partial(subprocess.check_output, stderr=subprocess.DEVNULL, timeout=10, text=True)
+    command = ["git", "--no-optional-locks", "-C", str(REPOSITORY)]
     if (REPOSITORY / ".git").exists():
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            changes = ask("status", "--porcelain")  # files that git does not know count too
-            return {"revision": ask("rev-parse", "HEAD").strip(), "dirty": bool(changes)}
+            changes = ask([*command, "status", "--porcelain"])  # files that git does not know too
+            return {
+                "revision": ask([*command, "rev-parse", "HEAD"]).strip(),
+                "dirty": bool(changes),
+            }
     return {"revision": None, "dirty": None}
 
 

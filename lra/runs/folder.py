@@ -5,7 +5,7 @@
         result.json   answers.npz
 
 Phase one of a pretrained run (lra/model/pretrain.py) is a run with a folder of its own, in which
-`pretrained.json` stands for `result.json`; `begun_with.json` in the folder of phase two repeats it.
+`pretrained.json` stands for `result.json`.
 
 `identity` is the hash of settings and data, `code` that of the code (lra/base/code.py): a run of
 other code has another folder, and the older one is kept. A repetition (`rerun=true`) is in
@@ -76,7 +76,7 @@ class RunFolder:
         self.id = f"{self.name}-{self.path.name}"  # as tables cite the run
         self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"
         self.status_file, self.result_file = self.path / "status.json", self.path / result
-        self.begun_with, self.answers = self.path / "begun_with.json", self.path / "answers.npz"
+        self.answers = self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
         self._started, self._updated = time.strftime(TIME), 0.0
         self._lock: IO[Any] | None = None  # the open file

@@ -35,19 +35,15 @@ def _is_option(value: Any) -> Any:
     return value
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in (*value, *(value.values() if isinstance(value, dict) else ())):
-            yield from _texts(part)
-
-
 def refuse_steering(value: Any) -> None:
     """ValueError for a text in nested facts that could steer a terminal or turn a line around."""
-    for text in _texts(value):
-        if not text.translate(WHITE).isprintable():
-            raise ValueError(f"{text!a:.200} holds characters that could steer a terminal")
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for part in value:
+            refuse_steering(part)
+    elif isinstance(value, str) and not value.translate(WHITE).isprintable():
+        raise ValueError(f"{value!a:.200} holds characters that could steer a terminal")
 
 
 WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
@@ -68,8 +64,6 @@ class Facts(BaseModel):
 
 
 class Attention(Facts):
-    """A method and its options."""
-
     __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_is_option)]]
 
     name: Name
@@ -94,14 +88,12 @@ class Budget(Facts):
 
 
 class Compute(Facts):
-    """The cost of a network, and of its training in one phase or two."""
-
     parameters: Whole
     flops: Whole
     verdict: str | None = None
     exempt: str | None = None
     budget: Budget | None = None
-    training: dict[str, Number] | None = None
+    training: dict[str, Number] | None = None  # FLOPs of its phases
     reference: dict[str, str | Number] | None = None  # ratios to the budget, and its name
 
 
@@ -134,11 +126,6 @@ class Test(Facts):
         if self.predicted is not None and sum(self.predicted) != n:
             raise ValueError(f"it has {sum(self.predicted)} answers to {n} questions")
         return self
-
-
-class AnswersDigests(Facts):
-    labels: Name
-    packed: Name | None = None  # of the answers; early records have no file of them
 
 
 class Machine(Facts):
@@ -197,15 +184,12 @@ class RunRecord(Facts):
         for fact, setting in cls.repeats.items():
             value, expected = find_fact(facts, fact), find_fact(settings, setting)
             if value != expected:
-                raise ValueError(
-                    f"its {fact} is {value!r:.200}, but in its settings it is {expected!r:.200}"
-                )
+                raise ValueError(f"its {fact} is {value!r:.200}, but in its settings it is "
+                                 f"{expected!r:.200}")  # fmt: skip
         expected = identity_of(settings, find_fact(facts, "data.fingerprint"))
         if facts["identity"] != expected:
-            raise ValueError(
-                f"its identity is {facts['identity']:.40}, but its settings and data are those of "
-                f"run {expected}"
-            )
+            raise ValueError(f"its identity is {facts['identity']:.40}, but its settings and data "
+                             f"are those of run {expected}")  # fmt: skip
         return record
 
 
@@ -231,7 +215,7 @@ class TrainingRecord(RunRecord):
     test: Test
     test_last: Test | None = None
     test_best: Test | None = None
-    answers: AnswersDigests | None = None
+    answers: dict[str, Name | None] | None = None  # digests; early records have no file of them
     predictions: None = None  # its answers are in a file of their own
     labels: None = None
     curve: list[Point]
@@ -251,10 +235,8 @@ class TrainingRecord(RunRecord):
             steps = [step for step, _ in self.curve]
             expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
             if steps != expected or steps[-1] != self.steps or steps[-2:-1] == steps[-1:]:
-                raise ValueError(
-                    f"its curve has {len(steps)} points up to step {steps[-1]}, not one every "
-                    f"{every} of {self.steps} steps"
-                )
+                raise ValueError(f"its curve has {len(steps)} points up to step {steps[-1]}, not "
+                                 f"one every {every} of {self.steps} steps")  # fmt: skip
         parts, wall = self.seconds or {}, self.times.since(self.times.begun)
         done, seconds = self.steps_per_second * parts.get("training", 0), sum(parts.values())
         if done > self.steps * 1.01 + 1:

@@ -137,9 +137,11 @@ class Checkpoints(pl.Callback):
     evaluation: resuming there, Lightning would skip it.
     """
 
-    def __init__(self, folder: RunFolder, *, every: int, evaluate_every: int, select_after: int):
-        self.folder, self.every = folder, every
-        self.evaluate_every, self.select_after = evaluate_every, select_after
+    def __init__(self, folder: RunFolder):
+        self.folder, self.every = folder, folder.run.trainer.checkpoint_every
+        evaluation, steps = folder.run.protocol.evaluation, folder.run.protocol.recipe.steps
+        self.evaluate_every = evaluation.every
+        self.select_after = int(evaluation.select_after * steps)
         self.best_accuracy, self.best_step = -1.0, 0
         self._signum = 0
 
@@ -149,7 +151,7 @@ class Checkpoints(pl.Callback):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best_accuracy, self.best_step = state["best_accuracy"], state["best_step"]
 
-    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if trainer.global_step and not trainer.testing and trainer.is_global_zero:
             print(f"resuming at step {trainer.global_step}/{trainer.max_steps}")
         for signum in SIGNALS:  # replaces Lightning's handlers, which it removes itself
@@ -177,10 +179,11 @@ class Checkpoints(pl.Callback):
                 trainer.save_checkpoint(self.folder.best, weights_only=True)
         trainer.save_checkpoint(self.folder.last)
 
-    def on_fit_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, module: Any) -> None:
         self._stop_if_asked(trainer, saved=True)
 
-    on_test_batch_end = on_fit_end
+    def on_test_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        self._stop_if_asked(trainer, saved=True)
 
     def load_best(self, module: pl.LightningModule) -> None:
         """Give a module the weights of the best checkpoint."""

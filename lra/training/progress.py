@@ -26,14 +26,16 @@ BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits fo
 
 
 class Metrics(pl.Callback):
-    """Writes a row of metrics.csv every `every` steps and at each evaluation, and sends it to the
-    loggers. A resumed run drops the rows after its checkpoint, since it does these steps again."""
+    """Writes a row of metrics.csv every `trainer.log_every` steps, at least twenty, and at each
+    evaluation, and sends it to the loggers. A resumed run drops the rows after its checkpoint,
+    since it does these steps again."""
 
     COLUMNS = ("step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "dead_rows",
                "lr", "seconds")  # fmt: skip
 
-    def __init__(self, folder: RunFolder, *, every: int):
-        self.path, self.every = folder.metrics, every
+    def __init__(self, folder: RunFolder):
+        twentieth = math.ceil(folder.run.protocol.recipe.steps / 20)
+        self.path, self.every = folder.metrics, min(folder.run.trainer.log_every, twentieth)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
@@ -75,23 +77,25 @@ class ProgressReport(pl.Callback):
     """Shows step, loss, dev accuracy, speed and time left, as a bar on a terminal and in lines
     elsewhere, and writes the step to status.json."""
 
-    def __init__(self, folder: RunFolder, *, style: str, every: float):
-        self.folder = folder
-        terminal = sys.stderr is not None and sys.stderr.isatty()  # None where it is closed
-        self.style = style if style != "auto" else "bar" if terminal else "lines"
-        self.every = BAR_EVERY if self.style == "bar" else every
+    def __init__(self, folder: RunFolder):
+        self.folder, self.style = folder, folder.run.trainer.progress
+        if self.style == "auto":
+            terminal = sys.stderr is not None and sys.stderr.isatty()  # None where it is closed
+            self.style = "bar" if terminal else "lines"
+        self.every = BAR_EVERY if self.style == "bar" else folder.run.trainer.print_every
         self._shown, self._dev = time.monotonic(), ""
-        self._bar: Progress | None = None
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(None),
+            TextColumn("{task.fields[text]}"),
+        )
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         if not trainer.is_global_zero:
             self.style = "off"
         if self.style == "bar":
-            texts = (TextColumn("{task.description}"), TextColumn("{task.fields[numbers]}"))
-            console = Console(stderr=True)
-            self._bar = Progress(texts[0], BarColumn(None), texts[1], console=console,
-                                 transient=True)  # fmt: skip
-            self._bar.add_task(_step(trainer), total=trainer.max_steps, numbers="")
+            self._bar.add_task(_step(trainer), total=trainer.max_steps, text="")
             self._bar.start()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
@@ -105,29 +109,26 @@ class ProgressReport(pl.Callback):
             numbers = [f"loss {loss / scored:.3f}", f"acc {hits / scored:.1%}", self._dev]
         # Of the whole run, evaluations included, as `lra status` has it.
         speed = step / max(sum(module.clock.read().values()), 1e-9)
-        numbers += [f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s"]
-        text = "  ".join(
-            [*filter(None, numbers), f"{clock((trainer.max_steps - step) / speed)} left"]
-        )
-        if self._bar:
-            [task] = self._bar.task_ids
-            self._bar.update(task, completed=step, description=_step(trainer), numbers=text)
-        else:
+        numbers += [f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s",
+                    f"{clock((trainer.max_steps - step) / speed)} left"]  # fmt: skip
+        text = "  ".join(filter(None, numbers))
+        for task in self._bar.task_ids:
+            self._bar.update(task, completed=step, description=_step(trainer), text=text)
+        if self.style == "lines":
             print(f"  {_step(trainer)}  {text}", flush=True)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
         self._dev = f"dev {accuracy:.1%}"
         line = f"  {_step(trainer)}  dev loss {loss:.3f}  dev acc {accuracy:.1%}"
-        if self._bar:
+        if self.style == "bar":
             self._bar.console.print(line, highlight=False)
-        elif self.style != "off":
+        elif self.style == "lines":
             print(line, flush=True)
 
     def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
-        if self._bar:
+        if self.style == "bar":
             self._bar.stop()
-            self._bar = None
 
 
 def introduce(check: BudgetCheck, prepared: Prepared) -> None:

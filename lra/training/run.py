@@ -17,7 +17,6 @@ import torch
 import luna
 from lra import data
 from lra.base import code
-from lra.base.disk import read_json, write_json
 from lra.compute.gate import BudgetCheck, check_budget
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare
@@ -107,13 +106,10 @@ def train_and_test(
 ) -> dict[str, Any]:
     """Train, test the last and the best checkpoint, and return the facts of the record."""
     run, recipe, evaluation = check.run, check.run.protocol.recipe, check.run.protocol.evaluation
-    pretraining: dict[str, Any] = {}
-    if first := phase_one(run):
-        if not folder.last.exists():  # a run that is resumed has the weights already
-            begin_with(first, module, prepared, folder)
-        pretraining["pretraining"] = read_json(folder.begun_with)
+    first = phase_one(run)
+    pretraining = {"pretraining": begin_with(first, module, prepared)} if first else {}
     loaders = LRAData(run, prepared)
-    trainer, checkpoints = fit(run, module, loaders, folder)
+    trainer, checkpoints = fit(module, loaders, folder)
     tests = {"last": test(trainer, module, loaders, recipe.steps)}
     if checkpoints.best_step:
         checkpoints.load_best(module)
@@ -162,26 +158,24 @@ def train_and_test(
     }
 
 
-def begin_with(run: Run, module: LRAModule, prepared: Prepared, begun: RunFolder) -> None:
-    """Train phase one, resume it, or look it up, and give its weights to the module of phase two,
-    whose folder is `begun`."""
+def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any]:
+    """Train phase one, resume it, or look it up, and give its weights to the module of phase two.
+    Return its facts for the record."""
     run = replace(run, logger={})  # metrics.csv suffices
     folder = RunFolder(run, prepared.fingerprint)
 
     def work() -> dict[str, Any]:
         first = build(run)
-        fit(run, first, LRAData(run, prepared), folder)
+        fit(first, LRAData(run, prepared), folder)
         return facts_of_phase_one(run, first, folder) if is_main_process() else {}
 
     carry_out(folder, work, partial(introduce_phase_one, run), wait=True)
     state = load_checkpoint(folder.last, folder.name)["state_dict"]
     carry({key.removeprefix("network."): value for key, value in state.items()}, module.network)
     if is_main_process():
-        result = folder.result() or {}
-        facts = {"run": folder.id} | {key: result.get(key) for key in REPEATED}
-        with writing(begun.begun_with):
-            write_json(begun.begun_with, facts)
         print(f"phase two  begins with {folder.id}", flush=True)
+    result = folder.result() or {}
+    return {"run": folder.id} | {key: result.get(key) for key in REPEATED}
 
 
 def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:
@@ -212,18 +206,10 @@ def build(run: Run) -> LRAModule:
     return LRAModule(network, run.protocol.recipe, data.of(run.task).classes, run.seed)
 
 
-def fit(
-    run: Run, module: LRAModule, loaders: LRAData, folder: RunFolder
-) -> tuple[pl.Trainer, Checkpoints]:
+def fit(module: LRAModule, loaders: LRAData, folder: RunFolder) -> tuple[pl.Trainer, Checkpoints]:
     """Train to the last step, from the last checkpoint if there is one."""
-    evaluation = run.protocol.evaluation
-    checkpoints = Checkpoints(
-        folder,
-        every=run.trainer.checkpoint_every,
-        evaluate_every=evaluation.every,
-        select_after=int(evaluation.select_after * run.protocol.recipe.steps),
-    )
-    trainer = trainer_for(run, folder, checkpoints)
+    checkpoints = Checkpoints(folder)
+    trainer = trainer_for(folder, checkpoints)
     trainer.fit(module, loaders, ckpt_path=folder.last if folder.last.exists() else None)
     return trainer, checkpoints
 

@@ -4,7 +4,6 @@ beside metrics.csv, whose classes and arguments are in configs/logger/."""
 from __future__ import annotations
 
 import logging
-import math
 import os
 import warnings
 from functools import partial
@@ -60,9 +59,10 @@ def check_device(run: Run) -> None:
         )
 
 
-def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
-    """Make Lightning's Trainer of the run's settings; `changes` override its arguments."""
-    recipe, tf32 = run.protocol.recipe, run.trainer.precision == TF32
+def trainer_for(folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> pl.Trainer:
+    """Make Lightning's Trainer of a run's settings; `changes` override its arguments."""
+    run, recipe = folder.run, folder.run.protocol.recipe
+    tf32 = run.trainer.precision == TF32
     # Set for float32 too: an earlier run of this process may have allowed TF32, and cuDNN uses it
     # unless it is forbidden.
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -83,12 +83,12 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
         "gradient_clip_algorithm": recipe.clip.name if clipped else None,
         "callbacks": [
             Compiled(run.trainer.compile),
-            Metrics(folder, every=min(run.trainer.log_every, math.ceil(recipe.steps / 20))),
+            Metrics(folder),
             *callbacks,
             # Last, because printing into a broken pipe raises, and Checkpoints must save before.
-            ProgressReport(folder, style=run.trainer.progress, every=run.trainer.print_every),
+            ProgressReport(folder),
         ],
-        "logger": build_loggers(run, folder) or False,
+        "logger": build_loggers(folder) or False,
         "log_every_n_steps": 1,  # Lightning logs nothing itself, but warns of longer intervals
         "plugins": [AtomicCheckpointIO(folder.name)],
         "use_distributed_sampler": False,
@@ -99,7 +99,8 @@ def trainer_for(run: Run, folder: RunFolder, *callbacks: pl.Callback, **changes:
     return pl.Trainer(**arguments | changes)
 
 
-def build_loggers(run: Run, folder: RunFolder) -> list[Logger]:
+def build_loggers(folder: RunFolder) -> list[Logger]:
+    run = folder.run
     title = f"{run.task.name}-{run.attention['name']}-seed{run.seed}"
     facts = {"folder": folder.path, "title": title, "id": folder.id}
     loggers: list[Logger] = []

@@ -93,7 +93,7 @@ def test_no_step_waits_for_the_device(
     folder, watch = RunFolder(run, prepared.fingerprint), Watch()
     folder.path.mkdir(parents=True)
     loaders = LRAData(run, prepared)
-    trainer = trainer_for(run, folder, watch, max_steps=5, val_check_interval=None)
+    trainer = trainer_for(folder, watch, max_steps=5, val_check_interval=None)
     loaders.trainer = trainer
     loader = loaders.train_dataloader()
     assert isinstance(loader, DeviceLoader)

@@ -75,7 +75,7 @@ REFUSED = [  # when a record is read, whoever made its digest
     ({"data__source": "\x1b]0;a\x07"}, r"'.x1b\]0;a.x07' holds characters that could steer"),
     ({"data__name": "\u202e"}, "'.u202e' holds characters that could steer"),
     ({"git__\x9b2J": 1}, "'.x9b2J' holds characters that could steer"),
-    ({"answers": {"digest": "0" * 16}}, "answers.labels is missing"),
+    ({"answers": {"packed": 5}}, "answers.packed is 5"),
     ({"codes": ["a" * 250]}, "codes.0 is 'aaa"),
 ]
 OPTIONS = [
@@ -173,7 +173,7 @@ def test_labels_that_are_the_answers_are_refused(proof):
     true = record.answers
     forged = Answers(true.answers, true.answers.copy(), true.log_p, true.log_p_label[:0])
     add_answers(record.path, forged)
-    facts = forged.digests() | {"labels": true.labels_digest}
+    facts = forged.digests() | {"labels": true.digests()["labels"]}
     edit(record.path, answers=facts, test__accuracy=1.0, test__loss=forged.loss)
     with pytest.raises(UserError, match="damaged or not of the record beside it"):
         audit.refuse_contradictions([records.read_record(record.path)])
@@ -212,7 +212,11 @@ def test_networks_that_are_sure_of_all_may_answer_alike(proof):
 
 def test_a_repetition_is_not_older_than_what_it_repeats(proof):
     run = proof()
-    dated = run.facts | {"attempt": 2, "times": {"finished": "1999-01-01T00:00:00+0000"}}
+    dated = run.facts | {
+        "attempt": 2,
+        "answers": None,
+        "times": {"finished": "1999-01-01T00:00:00+0000"},
+    }
     with pytest.raises(UserError, match="it finished before the attempt that it repeats"):
         audit.refuse_contradictions([run, dataclasses.replace(run, facts=dated)])
 

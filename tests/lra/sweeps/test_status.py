@@ -78,7 +78,7 @@ def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path):
     folder(tmp_path, status="failed", error="RuntimeError: no memory")
     (folder(tmp_path, status="running") / "lock").unlink()
     done, cut = folder(tmp_path, status="running"), folder(tmp_path, status="finished")
-    result = {"test": {"accuracy": 0.4125}, "dev": {}}
+    result = {"settings": {}, "test": {"accuracy": 0.4125}, "dev": {}}
     text = json.dumps(result | {"digest": digest(result)})
     (done / "result.json").write_text(text, encoding="utf-8")
     (cut / "result.json").write_text(text[:20], encoding="utf-8")

@@ -92,7 +92,7 @@ def test_a_logger_that_cannot_start_is_one_sentence(small, tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "mlflow", None)
     run = small(*words)
     with pytest.raises(UserError, match=reason):
-        build_loggers(run, RunFolder(run, "data"))
+        build_loggers(RunFolder(run, "data"))
 
 
 def test_mlflow_stores_a_run(small, tmp_path):

@@ -26,22 +26,23 @@ def shown(monkeypatch, capsys):
         monkeypatch.setattr(progress, "Console", lambda **_: console)
         now = iter(range(10_000))
         monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(now)))
-        folder: Any = SimpleNamespace(progress=lambda step, steps: None)
+        settings = SimpleNamespace(progress=style, print_every=1)
+        run = SimpleNamespace(trainer=settings)
+        folder: Any = SimpleNamespace(run=run, progress=lambda step, steps: None)
         trainer: Any = SimpleNamespace(is_global_zero=True, max_steps=50_000, global_step=0)
         trainer.callback_metrics = {"dev/loss": 2.0, "dev/accuracy": 0.345}
         clock = SimpleNamespace(read=lambda: dict.fromkeys("ab", trainer.global_step / 2))
         module: Any = SimpleNamespace(meter=LossMeter(), clock=clock)
         choice = torch.arange(16) // 9  # 7 of 16 are 1
         module.meter.update(torch.tensor(1.234), choice, torch.ones(16).long())
-        report = ProgressReport(folder, style=style, every=1)
+        report = ProgressReport(folder)
         report.on_train_start(trainer, module)
         for step in range(1, 301):
             trainer.global_step = step
             report.on_train_batch_end(trainer, module)
             if step == 100:
                 report.on_validation_end(trainer, module)
-        if report._bar:
-            report._bar.refresh()
+        report._bar.refresh()
         report.teardown(trainer, module, "fit")
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()) + capsys.readouterr().out
         lines = [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip()]

@@ -196,7 +196,7 @@ def test_a_run_sets_tf32_for_itself(small, precision: str, matmul: str):
     try:
         torch.set_float32_matmul_precision("medium")
         run = small(f"trainer.precision={precision}")
-        trainer_for(run, RunFolder(run, "0" * 16))
+        trainer_for(RunFolder(run, "0" * 16))
         assert torch.get_float32_matmul_precision() == matmul
         assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
     finally:
