@@ -170,7 +170,7 @@ def draw_maps(arguments: Namespace) -> list[Path]:
 def title_of(trained: Trained) -> str:
     """Task, attention with the options that differ from `attention=<name>`, seed, checkpoint; in a
     second line the conditions."""
-    run, protocol, task = trained.run, trained.protocol, trained.task.name
+    run, protocol, task = trained.run, trained.run.protocol, trained.task.name
     method, recipe = run.attention["name"], protocol.recipe
     usual = {"dwc": "none", "name": method} | usual_options(method, task, protocol.name)
     differ = {k: v for k, v in run.attention.items() if v != usual.get(k)}
@@ -192,7 +192,7 @@ def attention_row(trained: Trained, example: int) -> AttentionRow:
     pairs = zip(part.ids(index).reshape(-1, part.width), part.lengths(index).ravel(), strict=True)
     texts = [ids[:n] for ids, n in pairs]
     A, ids, real = trained.attention_maps(texts if trained.task.dual else texts[0])
-    if trained.protocol.style.pooling is Pooling.cls:
+    if trained.run.protocol.style.pooling is Pooling.cls:
         rows, query = A[:, :, 0, 1:][..., real], "row of CLS"
     else:
         rows, query = A[:, :, real][..., real].mean(2), "mean over queries"

@@ -129,12 +129,9 @@ def _commit_times() -> dict[str, datetime]:
 def _other_labels(records: Sequence[Record]) -> Problems:
     labels_of: dict[Any, str] = {}
     for r in records:
-        if r.kind == TRAINING:
-            sizes, labels = r["test.examples"], r.get("answers.labels")
-        else:
-            by_split = r.get("labels") or {}
-            sizes = str(sorted((split, len(values)) for split, values in by_split.items()))
-            labels = json.dumps(by_split) if by_split else None
+        by_split = r.get("labels") or {}  # of a conversion
+        sizes = r.get("test.examples") or str(sorted((k, len(v)) for k, v in by_split.items()))
+        labels = r.get("answers.labels") or (by_split and json.dumps(by_split))
         key = r["task"], r.get("data.fingerprint"), sizes
         if labels and labels != labels_of.setdefault(key, labels):
             yield r, "its labels are not those of other runs on the same data"
@@ -143,18 +140,13 @@ def _other_labels(records: Sequence[Record]) -> Problems:
 def _copied_answers(records: Sequence[Record]) -> Problems:
     """Find runs whose answers are, to the last log-probability, those of a run of another seed,
     method, recipe or data set. Where a network is sure of everything they may be."""
-
-    def origin(r: Record) -> tuple[Any, ...]:
-        recipe = r.get("settings.protocol.recipe")
-        return r["seed"], r.attention, r["data.fingerprint"], recipe
-
-    first: dict[str, Record] = {}
+    first: dict[str, tuple[Any, Record]] = {}
     for r in records:
         if digest := r.get("answers.packed"):
-            other = first.setdefault(digest, r)
-            if origin(r) == origin(other):
-                continue
-            if len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
+            recipe = r.get("settings.protocol.recipe")
+            origin = r["seed"], r.attention, r["data.fingerprint"], recipe
+            there, other = first.setdefault(digest, (origin, r))
+            if origin != there and len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
                 yield r, f"its answers are those of another run, {other.run}"
 
 

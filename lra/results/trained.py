@@ -19,7 +19,7 @@ from torch import Tensor
 
 import luna
 from lra import data
-from lra.base.config import Protocol, UserError, readable
+from lra.base.config import UserError, readable
 from lra.base.disk import disk_errors, write_atomically
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader

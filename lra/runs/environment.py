@@ -27,6 +27,11 @@ SWITCHES = (
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+def origin() -> dict[str, Any]:
+    """Collect what a record says about the code that ran."""
+    return {"versions": versions(), "switches": switches(), "git": git()}
+
+
 def versions() -> dict[str, str]:
     installed = {
         "python": platform.python_version(),

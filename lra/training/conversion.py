@@ -74,12 +74,7 @@ def check_conversion(cfg: DictConfig) -> Conversion:
 def convert(run: Conversion, command: str = "") -> dict[str, Any]:
     """Run a conversion, resume it, or look up its result. The record keeps the command."""
     task, device, place = tasks.get(run.task), _device(run.device), folder(run)
-    origin: dict[str, Any] = {
-        "git": environment.git(),
-        "versions": environment.versions(),
-        "switches": environment.switches(),
-        "command": command,
-    }
+    origin = environment.origin() | {"command": command}
     name, options = None, dict[str, Any]()
     if run.stage is ConversionStage.convert:
         options = run.attention | {"layers": run.layers}
@@ -186,13 +181,17 @@ def _device(device: Device) -> str:
 
 def folder(run: Conversion) -> Path:
     """Return the run's folder, another one for every setting that changes the result."""
-    base = Path(run.runs_dir) / "convert" / run.task / run.model.name
     if run.stage is ConversionStage.teacher:
-        return base / TEACHER / f"seed-{run.seed}"
+        return _teachers(run) / f"seed-{run.seed}"
     facts = [run.attention, run.layers, run.recipe.facts(), _teacher(run)]
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
-    code = code_of(run.attention["name"], CONVERSION).hash
-    return base / run.attention["name"] / f"{key}-{code}" / f"seed-{run.seed}"
+    name = run.attention["name"]
+    code = code_of(name, CONVERSION).hash
+    return _teachers(run).with_name(name) / f"{key}-{code}" / f"seed-{run.seed}"
+
+
+def _teachers(run: Conversion) -> Path:
+    return Path(run.runs_dir) / "convert" / run.task / run.model.name / TEACHER
 
 
 def _teacher(run: Conversion) -> str:
@@ -201,8 +200,7 @@ def _teacher(run: Conversion) -> str:
         return run.teacher
     if run.model.trained_on == run.task:
         return run.model.path
-    teachers = Path(run.runs_dir) / "convert" / run.task / run.model.name / TEACHER
-    finished = sorted(teachers.glob("seed-*/result.json"))
+    finished = sorted(_teachers(run).glob(f"seed-*/{RESULT}"))
     if not finished:
         raise UserError(
             f"a teacher for {run.task} is missing: run `lra convert stage=teacher "

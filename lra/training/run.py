@@ -152,9 +152,7 @@ def train_and_test(
         "peak_memory_mib": environment.peak_memory_mib(device),
         "evaluation": attention.evaluation(device.type),
         "machine": environment.machine(device) | {"processes": trainer.world_size},
-        "versions": environment.versions(),
-        "switches": environment.switches(),
-        "git": environment.git(),
+        **environment.origin(),
     }
 
 
@@ -218,15 +216,8 @@ def test(
     trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int
 ) -> tuple[dict[str, Any], Answers]:
     trainer.test(module, loaders, verbose=False)
-    answers = module.answers()
-    values = {name: value.item() for name, value in trainer.callback_metrics.items()}
-    facts = {
-        "accuracy": values["test/accuracy"],
-        "loss": values["test/loss"],
-        "examples": int(values["test/examples"]),
-        "scored": int(values["test/scored"]),
-        "step": step,
-        "predicted": np.bincount(answers.answers, minlength=module.classes).tolist(),
-        "dead_rows": module.dead_rows(),
-    }
-    return facts, answers
+    answers, measured = module.answers(), trainer.callback_metrics
+    facts = {name: measured[f"test/{name}"].item() for name in ("accuracy", "loss")}
+    facts |= {name: int(measured[f"test/{name}"]) for name in ("examples", "scored")}
+    predicted = np.bincount(answers.answers, minlength=module.classes).tolist()
+    return facts | {"step": step, "predicted": predicted, "dead_rows": module.dead_rows()}, answers
