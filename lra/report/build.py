@@ -34,7 +34,7 @@ from lra.report.table import (
 )
 from lra.report.versus import example_by_example
 from lra.results.frame import options_of, usual_of
-from lra.results.record import first_attempts
+from lra.results.record import first_finished
 from lra.runs.folder import digest
 from lra.runs.schema import CONVERSION, TRAINING
 
@@ -95,7 +95,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     for key in filter(None, (spec.choose, spec.columns)):
         if key not in taken or taken[key].isna().all():
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
-    first = {record.run for record in first_attempts(taken["record"])[0]}
+    first = {record.run for record in first_finished(taken["record"])}
     runs = taken[taken["run"].isin(first)]
     runs = _best_on_dev(runs, spec.choose) if spec.choose else runs
     axis = short_name(spec.columns)

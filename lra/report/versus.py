@@ -19,7 +19,7 @@ from lra.report import stats
 from lra.report.specs import select
 from lra.report.table import PARTS
 from lra.results.frame import frame_of
-from lra.results.record import Record, first_attempts, load_records
+from lra.results.record import Record, first_finished, load_records
 from lra.runs.folder import RESULT
 
 LISTED = 20  # rows named in an error
@@ -107,7 +107,7 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any]:
 def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> None:
     """Print what two rows have in common and in what they differ; without two words the rows."""
     records = load_records([folder], skip=True) if folder.exists() else []
-    runs = frame_of(first_attempts(records)[0])
+    runs = frame_of(first_finished(records))
     runs = runs[runs["task"] == task] if task else runs
     if len(words) != 2:
         raise UserError(f"give two of the rows in {folder}:\n{rows_of(runs)}")

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -134,24 +133,25 @@ class Record:
             return None
         sweep = self.path.suffix == ".jsonl"
         file = self.path.with_suffix(".npz") if sweep else self.path.with_name("answers.npz")
-        if not file.is_file():
-            raise UserError(f"{self.where} has answers, but the file that holds them, {file}, is "
-                            "not there")  # fmt: skip
         return read_answers(file, self.run, self["answers"])
 
 
 # ---------------------------------------------------------------------- reading files and folders
 
 
-def load_records(
-    folders: Iterable[str | Path], kind: str | None = None, *, skip: bool = False
-) -> list[Record]:
-    """Read each run once (of one kind), sorted. Of a run that is there twice the one that finished
-    first counts, so that nobody can repeat a run until they like its number; of equal times the one
-    with the longer curve."""
-    records = (r for r in read_all(folders, skip=skip) if kind in (None, r.kind))
-    first, _ = first_attempts(records, same=4)
-    return sorted(first, key=lambda r: r.order)
+def load_records(folders: Iterable[str | Path], *, skip: bool = False) -> list[Record]:
+    """Read each run once, sorted; of a run that is there twice the record that finished first."""
+    return first_finished(read_all(folders, skip=skip), same=4)
+
+
+def first_finished(records: Iterable[Record], *, same: int = 3) -> list[Record]:
+    """Take of the records whose keys begin with the same parts, of attempts of one run that is, the
+    one that finished first, so that nobody can repeat a run until they like its number; of equal
+    times the one with the longer curve."""
+    first: dict[Any, Record] = {}
+    for r in sorted(records, key=lambda r: (r.finished or NEVER, r.key, -len(r.get("curve", ())))):
+        first.setdefault(r.key[:same], r)
+    return sorted(first.values(), key=lambda r: r.order)
 
 
 def read_all(places: Iterable[str | Path], *, skip: bool = False) -> list[Record]:
@@ -178,22 +178,6 @@ def _damage(skip: bool) -> Iterator[None]:
         if not skip:
             raise
         print(printable(f"left out: {error}"), file=sys.stderr)
-
-
-def first_attempts(
-    records: Iterable[Record], *, same: int = 3
-) -> tuple[list[Record], list[Record]]:
-    """Return of every run, whose keys begin with the same parts, the record that finished first,
-    which tables show, and the others."""
-    by_run = defaultdict[Any, list[Record]](list)
-    for record in records:
-        by_run[record.key[:same]].append(record)
-    every = [sorted(of_run, key=_earliest) for of_run in by_run.values()]
-    return [records[0] for records in every], [r for records in every for r in records[1:]]
-
-
-def _earliest(record: Record) -> tuple[Any, ...]:
-    return record.finished or NEVER, record.key, -len(record.get("curve", ()))
 
 
 def paths(folder: Path) -> list[Path]:

@@ -110,10 +110,11 @@ def write_answers(path: Path, answers: Mapping[str, Answers]) -> None:
 
 def read_answers(path: Path, run: str, digests: Mapping[str, Any]) -> Answers:
     """Read the answers of one run; UserError if they are not those of its record."""
-    status = path.stat()
-    answers = _read(path, status.st_mtime_ns, status.st_size).get(run)
-    if answers is None or not answers.digests().items() <= digests.items():
-        raise UserError(f"{path} is damaged or not of the record beside it")
+    with readable(path, "export the runs again, or train this one again"):
+        status = path.stat()
+        answers = _read(path, status.st_mtime_ns, status.st_size).get(run)
+        if answers is None or not answers.digests().items() <= digests.items():
+            raise UserError("these are not the answers of the record beside it")
     return answers
 
 
@@ -121,24 +122,23 @@ def read_answers(path: Path, run: str, digests: Mapping[str, Any]) -> Answers:
 def _read(path: Path, *version: int) -> dict[str, Answers]:
     """Read the answers of every run in this version of the file."""
     by_run: dict[str, Answers] = {}
-    with readable(path, "export the runs again, or train this one again"):
-        with zipfile.ZipFile(path) as archive:
-            if sum(part.file_size for part in archive.infolist()) > LARGEST:
-                raise UserError("more bytes than any test set has")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-        for group in {name.partition(".")[0] for name in arrays}:
-            labels, runs, answers, log_p, log_p_label = (arrays[f"{group}.{v}"] for v in VALUES)
-            wrong = answers != labels
-            if answers.shape != log_p.shape or len(log_p_label) != wrong.sum():
-                raise UserError("it does not have one log-probability per answer")
-            steps = 0 if log_p.dtype == np.float16 else 2  # by which both may have been rounded
-            less_likely = log_p_label + float(steps) >= log_p[wrong]
-            if not (log_p >= 0).all() or not less_likely.all():  # NaN is neither
-                raise UserError("it holds what is no log-probability of an answer")
-            of_labels = np.split(log_p_label, wrong.sum(1).cumsum()[:-1])
-            for run, a, p, p_label in zip(runs, answers, log_p, of_labels, strict=True):
-                by_run[str(run)] = Answers(a, labels, p, p_label)
+    with zipfile.ZipFile(path) as archive:
+        if sum(part.file_size for part in archive.infolist()) > LARGEST:
+            raise UserError("more bytes than any test set has")
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    for group in {name.partition(".")[0] for name in arrays}:
+        labels, runs, answers, log_p, log_p_label = (arrays[f"{group}.{v}"] for v in VALUES)
+        wrong = answers != labels
+        if answers.shape != log_p.shape or len(log_p_label) != wrong.sum():
+            raise UserError("it does not have one log-probability per answer")
+        steps = 0 if log_p.dtype == np.float16 else 2  # by which both may have been rounded
+        less_likely = log_p_label + float(steps) >= log_p[wrong]
+        if not (log_p >= 0).all() or not less_likely.all():  # NaN is neither
+            raise UserError("it holds what is no log-probability of an answer")
+        of_labels = np.split(log_p_label, wrong.sum(1).cumsum()[:-1])
+        for run, a, p, p_label in zip(runs, answers, log_p, of_labels, strict=True):
+            by_run[str(run)] = Answers(a, labels, p, p_label)
     return by_run
 
 

@@ -59,10 +59,7 @@ def train(run: Run, command: str = "") -> Path:
     prepared.check_hashes()
     folder = RunFolder(run, prepared.fingerprint, again=True)
     before = folder.result()
-
-    def work() -> dict[str, Any]:
-        return {"command": command} | train_and_test(check, module, prepared, folder)
-
+    work = partial(train_and_test, check, module, prepared, folder, command)
     left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
     carry_out(folder, work, partial(introduce, check, prepared), seconds=left)
     if is_main_process():
@@ -102,7 +99,7 @@ def carry_out(
 
 
 def train_and_test(
-    check: BudgetCheck, module: LRAModule, prepared: Prepared, folder: RunFolder
+    check: BudgetCheck, module: LRAModule, prepared: Prepared, folder: RunFolder, command: str
 ) -> dict[str, Any]:
     """Train, test the last and the best checkpoint, and return the facts of the record."""
     run, recipe, evaluation = check.run, check.run.protocol.recipe, check.run.protocol.evaluation
@@ -123,6 +120,7 @@ def train_and_test(
     device = trainer.strategy.root_device
     attention = next(m for m in module.modules() if isinstance(m, luna.Attention))
     return {
+        "command": command,
         "task": run.task.name,
         "attention": run.attention,
         "model": run.model.name,

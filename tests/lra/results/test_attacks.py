@@ -175,7 +175,7 @@ def test_labels_that_are_the_answers_are_refused(proof):
     add_answers(record.path, forged)
     facts = forged.digests() | {"labels": true.digests()["labels"]}
     edit(record.path, answers=facts, test__accuracy=1.0, test__loss=forged.loss)
-    with pytest.raises(UserError, match="damaged or not of the record beside it"):
+    with pytest.raises(UserError, match="not the answers of the record"):
         audit.refuse_contradictions([records.read_record(record.path)])
 
 
