@@ -194,9 +194,7 @@ class Unread:
 def test_phase_one_reads_no_label_and_nothing_of_dev_or_test(small: Small, finished: Run):
     """Without them its weights are the same, bit for bit."""
     run = small(*MASKED)
-    blind, begun = Blind(prepared_of(run)), RunFolder(run, "data")
-    begun.path.mkdir(parents=True)
-    runner.begin_with(pretrain.phase_one(run), build(run), blind, begun)
+    runner.begin_with(pretrain.phase_one(run), build(run), Blind(prepared_of(run)))
     assert_equal(weights(folder_of(run, PHASE_ONE)), weights(folder_of(finished, PHASE_ONE)))
 
 
@@ -215,9 +213,9 @@ def test_the_backbone_is_carried_bit_for_bit_and_the_head_is_not(
     """Phase two, stopped before its first step, has the weights of phase one's last."""
     seen, fit = dict[str, torch.Tensor](), runner.fit
 
-    def stop(run: Run, module: Any, *rest: Any) -> Any:
-        if run.pretrain.is_the_run:
-            return fit(run, module, *rest)
+    def stop(module: Any, loaders: Any, folder: RunFolder) -> Any:
+        if folder.run.pretrain.is_the_run:
+            return fit(module, loaders, folder)
         seen.update(module.state_dict())
         raise Interrupted(15)
 
