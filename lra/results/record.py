@@ -5,10 +5,9 @@ with stages (teacher, swap, stage 1, stage 2) that ends with a score. Both have 
 identity (the hash of those settings and of the data's fingerprint) and a seed.
 
 A record is `result.json` in the folder of its run, or, exported, a line of a file, `<sweep>.jsonl`,
-whose first line has what all of them share. It holds the result, the settings, the curve of dev
-accuracy, and a digest of these. If somebody edits a number, the digest no longer fits; if somebody
-edits a setting, the identity does not either. Beside it lie the answers to every test example
-(lra/runs/answers.py), from which lra/results/audit.py recomputes the numbers.
+whose first line has what all of them share. An edited number is noticed by its digest, an edited
+setting by its identity too. Beside it lie the answers to every test example (lra/runs/answers.py),
+from which lra/results/audit.py recomputes the numbers.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from torch import Tensor
 import luna
 from lra import data
 from lra.base.config import UserError, readable
-from lra.base.disk import disk_errors, write_atomically
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import with_fingerprint
@@ -213,11 +212,11 @@ def export_network(folder: Path, target: Path) -> list[Path]:
     with lock(target, f"another process is writing {target}; waiting for it"):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise UserError(f"{target} is there already: name a new folder")
-        with new_folder(target) as partial, disk_errors(target):
+        with new_folder(target) as partial:
             (partial / "checkpoints").mkdir()
             for name in names:
                 shutil.copyfile(record.folder / name, partial / name)
-            write_atomically(partial / "README.md", card.encode())
+            (partial / "README.md").write_text(card, encoding="utf-8")
     return [target / name for name in (*names, "README.md")]
 
 
