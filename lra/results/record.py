@@ -213,7 +213,9 @@ def read_record(path: Path) -> Record:
 
 def _checked(where: str, facts: dict[str, Any], path: Path) -> Record:
     if facts.get("digest") != digest(facts):
-        raise UserError(f"{where} is damaged or was edited: its digest does not fit")
+        raise UserError(
+            f"{where} is damaged, edited or of an earlier version: its digest does not fit"
+        )
     check_record(where, facts)
     return Record(facts, path)
 

@@ -94,7 +94,7 @@ def test_an_edited_result_is_refused(folder):
     done = begun(folder("a"), finished=True)
     text = done.result_file.read_text(encoding="utf-8")
     done.result_file.write_text(text.replace("0.25", "0.95"), encoding="utf-8")
-    with pytest.raises(UserError, match="is damaged or was edited"):
+    with pytest.raises(UserError, match="its digest does not fit"):
         records.read_record(done.result_file)
 
 
