@@ -101,7 +101,7 @@ class RunFolder:
             yield
 
     def begin(self) -> None:
-        """Write the run's settings, for those who look, and that it is running."""
+        """Write the settings, for people and for `data_dir_of`, and that the run has begun."""
         facts = {"settings": self.run.experiment.settings(), "seed": self.run.seed}
         facts |= self.code_facts | {"data_dir": str(Path(self.run.data_dir).resolve())}
         text = yaml.safe_dump(plain(facts), sort_keys=False)

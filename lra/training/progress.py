@@ -127,7 +127,7 @@ class ProgressReport(pl.Callback):
             print(line, flush=True)
 
     def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
-        if self.style == "bar":
+        if self._bar.live.is_started:
             self._bar.stop()
 
 
