@@ -13,6 +13,7 @@ from hydra.errors import HydraException
 
 import luna
 from lra.base.config import CONFIGS, UserError
+from lra.results.record import load_records
 from lra.runs import environment
 from lra.settings import search_path
 from lra.training import conversion
@@ -143,8 +144,9 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys, monkeypatch
         conversion.convert(compose("task=sst", *common))
 
 
-def test_images_from_local_folders(tmp_path, capsys):
-    """The same command with a tiny ViT: a new head for the folder's classes, then a conversion."""
+def test_images_from_local_folders(tmp_path, capsys, monkeypatch):
+    """The same command with a tiny ViT: a new head for the folder's classes, then a conversion,
+    which is killed before it has written its record."""
     root, checkpoint = tmp_path / "images", tmp_path / "vit"
     kit.paint(root, train=4, val=2)
     kit.vit(num_labels=7).save_pretrained(checkpoint)
@@ -156,7 +158,13 @@ def test_images_from_local_folders(tmp_path, capsys):
     teacher = conversion.convert(compose("stage=teacher", *common))
     printed = capsys.readouterr()
     assert "classifier.bias, classifier.weight" in printed.out.splitlines()[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "write_json", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            conversion.convert(compose("attention=t2r", *common))
     record = conversion.convert(compose("attention=t2r", *common))
+    [stored] = load_records([tmp_path])
+    assert stored.facts == json.loads(json.dumps(record))
     assert printed.err + capsys.readouterr().err == ""
     assert record["scores"]["teacher"]["score"] == teacher["score"]
     model = tmp_path / "runs/convert/image_folder/tiny-vit/teacher/seed-0/model"
