@@ -173,17 +173,17 @@ def find(run: Run) -> RunFolder | None:
 
 
 def score_of(result: dict[str, Any]) -> str:
-    if "held_out" in result:
-        return f"loss {result['held_out']['loss']:.3f} on held-out training inputs"
-    return f"test accuracy {result['test']['accuracy']:.2%}"
+    if "test" in result:
+        return f"test accuracy {result['test']['accuracy']:.2%}"
+    return f"loss {result['pretraining']['held_out']['loss']:.3f} on held-out training inputs"
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
     """Read the result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
-    wanted = ("settings", *(("held_out",) if path.name == PHASE_ONE else ("test", "dev")))
     if result is None:
         return None
+    wanted = ["settings", *(["pretraining"] if path.name == PHASE_ONE else ["test", "dev"])]
     if not all(isinstance(result.get(key), dict) for key in wanted):
         raise UserError(f"{path} is not the result of a run; remove it and run again")
     if result.get("digest") != digest(result):

@@ -37,9 +37,6 @@ from lra.training.module import LRAModule
 from lra.training.progress import introduce, introduce_phase_one, show_result
 from lra.training.trainer import LRAData, check_device, finish_loggers, trainer_for
 
-# Facts of phase one that the record of phase two repeats.
-REPEATED = ("identity", "codes", "name", "rate", "seed", "steps", "batch", "held_out", "seconds")
-
 code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 
 
@@ -170,14 +167,14 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any
     carry({key.removeprefix("network."): value for key, value in state.items()}, module.network)
     if is_main_process():
         print(f"phase two  begins with {folder.id}", flush=True)
-    result = folder.result() or {}
-    return {"run": folder.id} | {key: result.get(key) for key in REPEATED}
+    about = {"run": folder.id, "identity": folder.identity, "codes": [folder.code.hash]}
+    return about | (folder.result() or {}).get("pretraining", {})
 
 
 def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[str, Any]:
     evaluated = [row for row in read_metrics(folder.metrics) if row["dev_loss"]]
     first, last = evaluated[0], evaluated[-1]
-    return {
+    facts = {
         "name": run.pretrain.name.name,
         "rate": run.pretrain.rate,
         "seed": run.seed,
@@ -190,6 +187,7 @@ def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[s
         },
         "seconds": module.clock.read(),
     }
+    return {"pretraining": facts}
 
 
 # ---------------------------------------------------------------------- steps of both phases
