@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 
-import luna
 from lra.base import groups
 from lra.base.config import UserError, first_line
 from lra.base.disk import disk_errors, write_atomically
@@ -16,27 +15,32 @@ from lra.base.disk import disk_errors, write_atomically
 PAGE = Path("docs/attentions.md")
 BEGIN, END = "<!-- lra list --write -->", "<!-- end -->"
 
-# Sizes of the small model (configs/model/small.yaml).
-HEADS, HEAD_DIM, LAYERS, LENGTH = 2, 32, 2, 1024
-COLUMNS = ("name", "time", "parameters", "causal", "knobs")
+# Those of the small model (configs/model/small.yaml), with two layers.
+SIZES: dict[str, Any] = {"n_heads": 2, "head_dim": 32, "max_len": 1024, "n_layers": 2}
+COLUMNS = ("attention", "time", "parameters", "causal", "knobs")
+
+
+def add_parser(commands: Any) -> None:
+    listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
+    how = listing.add_mutually_exclusive_group()
+    how.add_argument("--papers", action="store_true", help="with papers and profiles")
+    how.add_argument("--write", action="store_true", help="write docs/attentions.md's table")
+    listing.set_defaults(run=lambda a: write() if a.write else show(papers=a.papers))
 
 
 def rows() -> list[dict[str, str]]:
     """Describe each attention, with its parameters in the small model at 1024 tokens; one that
     cannot be imported by its error."""
+    import luna
+
     table = []
     for name in luna.names():
         try:
             cls = luna.get(name)
-            sizes: Any = {
-                "n_heads": HEADS,
-                "head_dim": HEAD_DIM,
-                "max_len": LENGTH,
-                "n_layers": LAYERS,
-            }
-            layers = [luna.build(name, layer=layer, **sizes) for layer in range(LAYERS)]
+            layers = [luna.build(name, layer=i, **SIZES) for i in range(SIZES["n_layers"])]
         except Exception as error:  # whatever a plug-in raises must not hide the others
-            table.append(dict.fromkeys(COLUMNS, "") | {"name": name, "broken": first_line(error)})
+            row = dict.fromkeys((*COLUMNS, "paper", "url", "profiles"), "")
+            table.append(row | {"attention": name, "knobs": first_line(error)})
             continue
         parameters = sum(p.numel() for it in layers for p in it.parameters() if p.requires_grad)
         path = groups.find("attention", name)
@@ -45,7 +49,7 @@ def rows() -> list[dict[str, str]]:
         exempt = isinstance(file.get("exempt"), str)  # on every task
         table.append(
             {
-                "name": name,
+                "attention": name,
                 "time": cls.complexity,
                 "parameters": f"{parameters:,}",
                 "causal": "yes" if cls.causal_form else "",
@@ -60,29 +64,19 @@ def rows() -> list[dict[str, str]]:
 
 def show(*, papers: bool) -> None:
     """Print a line for each method; with `papers` another one with its paper and profiles."""
-    table = rows()
-    head = {column: column for column in COLUMNS} | {"name": "attention"}
-    widths = {c: max(len(row[c]) for row in [head, *table]) for c in COLUMNS}
-    for row in [head, *table]:
-        cells = [
-            row[c].rjust(widths[c]) if c == "parameters" else row[c].ljust(widths[c])
-            for c in COLUMNS
-        ]
-        print(f"{row['name']:{widths['name']}}  {row['broken']}" if "broken" in row
-              else "  ".join(cells).rstrip())  # fmt: skip
-        if papers and "paper" in row:
-            indent = " " * (widths["name"] + 2)
-            print(f"{indent}{row['paper']}  {row['url']}  profiles {row['profiles']}")
+    table = [dict(zip(COLUMNS, COLUMNS, strict=True)), *rows()]
+    widths = {column: max(len(row[column]) for row in table) for column in COLUMNS[:-1]}
+    for row in table:
+        print(*(f"{row[c]:{width}}" for c, width in widths.items()), row["knobs"], sep="  ")
+        if papers and row.get("paper"):
+            print(f"    {row['paper']}  {row['url']}  profiles {row['profiles']}")
 
 
 def markdown() -> str:
     lines = ["| attention | time | parameters | causal | knobs | paper |", "|---" * 6 + "|"]
-    for r in rows():
-        paper = f"[{r['paper']}]({r['url']})"
-        lines.append(
-            f"| `{r['name']}` | {r['time']} | {r['parameters']} | {r['causal']} | {r['knobs']} "
-            f"| {paper} |"
-        )
+    for row in rows():
+        cells = f"`{row['attention']}`", *(row[c] for c in COLUMNS[1:])
+        lines.append(f"| {' | '.join(cells)} | [{row['paper']}]({row['url']}) |")
     return "\n".join(lines)
 
 

@@ -39,29 +39,23 @@ EXPLAINED = ("experiment", "protocol")  # groups of which each choice has a line
 
 def show(command: str) -> None:
     root = CONFIGS if command == "train" else CONFIGS / command
-    below = "" if command == "train" else f"{command}/"
     width = max(shutil.get_terminal_size().columns, 40)
-
-    def wrapped(head: str, text: str) -> str:
-        return textwrap.fill(f"{head:12}{text}", width, subsequent_indent=" " * 12,
-                             break_on_hyphens=False)  # fmt: skip
-
+    wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * 12, break_on_hyphens=False)
     print(EXAMPLES[command])
     if command in TASKS:
-        print(wrapped("task", TASKS[command]))
-    for folder in sorted(root.iterdir()):
-        names, others = groups.names(f"{below}{folder.name}"), ("hydra", "convert")
-        if not names or folder.name in others or not folder.is_dir():
-            continue
-        if folder.name not in EXPLAINED:
-            more = ", and all of `lra list`" if below and folder.name == "attention" else ""
-            print(wrapped(folder.name, ", ".join(names) + more))
-            continue
-        print(folder.name)
-        for name in names:
-            line = f"  {name:17} {about(f'{below}{folder.name}', name)}"
-            print(line if len(line) <= width else f"{line[: width - 1].rstrip()}…")
-    print(f"\n{wrapped('settings', SETTINGS[command])}")
+        print(wrapper.fill(f"{'task':12}{TASKS[command]}"))
+    for folder in sorted(set(root.iterdir()) - {CONFIGS / "hydra", CONFIGS / "convert"}):
+        group = folder.relative_to(CONFIGS).as_posix()
+        if folder.name in EXPLAINED:
+            print(folder.name)
+            for name in groups.names(group):
+                line = f"  {name:17} {about(group, name)}"
+                print(line if len(line) <= width else f"{line[: width - 1].rstrip()}…")
+        elif names := groups.names(group):
+            more = ["and all of `lra list`"] if group == "convert/attention" else []
+            print(wrapper.fill(f"{folder.name:12}{', '.join([*names, *more])}"))
+    print()
+    print(wrapper.fill(f"{'settings':12}{SETTINGS[command]}"))
 
 
 def about(group: str, name: str) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
+import pkgutil
 import re
 import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra.base import groups
@@ -39,6 +40,7 @@ MULTIRUN = ("-m", "--multirun")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    gc.set_threshold(100_000)  # by default it takes a sixth of the time in which torch is imported
     return guard(lambda: _main(list(sys.argv[1:] if argv is None else argv)))
 
 
@@ -177,8 +179,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="a folder laid out like configs/, whose files add to ours or replace them",
     )
     commands = parser.add_subparsers(prog="lra", metavar="command", help=argparse.SUPPRESS)
-    for name, (_, purpose) in HYDRA.items():
-        commands.add_parser(name, help=purpose)
     _add_commands(commands)
     if words[0] in commands.choices:
         return commands.choices[words[0]].parse_args(words[1:])
@@ -195,23 +195,34 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _add_commands(commands: Any) -> None:
+    from lra import catalogue, data_commands, new
     from lra.bench import commands as bench
-    from lra.data_commands import add_parser as add_data
-    from lra.figures.commands import add_parser as add_figures
-    from lra.new import add_parser as add_new
-    from lra.report.commands import add_parsers as add_report
-    from lra.results.commands import add_parsers as add_records
-    from lra.sweeps.status import add_parser as add_status
+    from lra.figures import commands as figures
+    from lra.report import commands as report
+    from lra.results import commands as results
+    from lra.sweeps import status
 
-    listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
-    how = listing.add_mutually_exclusive_group()
-    how.add_argument("--papers", action="store_true", help="with papers and profiles")
-    how.add_argument("--write", action="store_true", help="write docs/attentions.md's table")
-    listing.set_defaults(run=_list)
+    for name, (_, purpose) in HYDRA.items():
+        commands.add_parser(name, help=purpose)
+    for module in (catalogue, new, data_commands, figures, status):
+        module.add_parser(commands)
+    report.add_parsers(commands)
+    results.add_parsers(commands)
+    bench.add_parser(commands, later("lra.figures.bench:draw_bench"))
 
     checking = commands.add_parser("check", help="hold a method to what its class declares")
     checking.add_argument("name", help="as in attention=")
     checking.set_defaults(run=_check)
+
+    plan = commands.add_parser(
+        "plan",
+        help="what a run or a sweep will cost",
+        description="Measures a few training steps and evaluated batches of every distinct run of "
+        "`lra train <overrides>` on this machine; prints time, memory and disk of them all.",
+    )
+    plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
+    plan.add_argument(*MULTIRUN, action="store_true", help="a sweep, as in lra train")
+    plan.set_defaults(run=later("lra.bench.plan:show_plan"))
 
     compute = commands.add_parser("compute", help="count parameters and FLOPs without training")
     compute.add_argument(
@@ -222,30 +233,12 @@ def _add_commands(commands: Any) -> None:
         "they hold for the page of all tasks and attentions",
     )
     compute.add_argument("--write", action="store_true", help="write the table to results/compute")
-    compute.set_defaults(run=_compute)
-
-    plan = commands.add_parser(
-        "plan",
-        help="what a run or a sweep will cost",
-        description="Measures a few training steps and evaluated batches of every distinct run of "
-        "`lra train <overrides>` on this machine; prints time, memory and disk of them all.",
-    )
-    plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
-    plan.add_argument(*MULTIRUN, action="store_true", help="a sweep, as in lra train")
-    plan.set_defaults(run=_plan)
-
-    for add in (add_new, add_data, add_report, add_records, add_figures, add_status):
-        add(commands)
-    bench.add_parser(commands, _draw)
+    compute.set_defaults(run=later("lra.compute.table:main"))
 
 
-def _list(arguments: argparse.Namespace) -> None:
-    from lra import catalogue
-
-    if arguments.write:
-        catalogue.write()
-    else:
-        catalogue.show(papers=arguments.papers)
+def later(place: str) -> Callable[..., Any]:
+    """Give a function by its place, `module:name`, that is imported when it is called."""
+    return lambda *arguments: pkgutil.resolve_name(place)(*arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -255,26 +248,3 @@ def _check(arguments: argparse.Namespace) -> None:
     print("\n".join(f"{fact:15} {problem or 'holds'}" for fact, problem in results.items()))
     if any(results.values()):
         raise UserError(f"attention '{arguments.name}' is not what its class declares")
-
-
-def _compute(arguments: argparse.Namespace) -> None:
-    from lra.compute import table
-    from lra.settings.compose import compose
-
-    words = arguments.overrides
-    if words[:1] == ["table"]:
-        table.main(words[1:], write=arguments.write)
-    else:
-        table.show_run(compose(words))
-
-
-def _plan(arguments: argparse.Namespace) -> None:
-    from lra.bench.plan import show_plan
-
-    show_plan(arguments)
-
-
-def _draw(*arguments: Any) -> list[Path]:
-    from lra.figures.bench import draw_bench
-
-    return draw_bench(*arguments)

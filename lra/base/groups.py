@@ -60,16 +60,10 @@ def take_folder(words: Sequence[str]) -> tuple[list[str], str | None]:
 @contextmanager
 def searching(folder: str | Path | None) -> Iterator[None]:
     """Search this folder too inside the block; None changes nothing."""
-    if folder is None:
-        yield
-        return
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(Path(folder).absolute())
+    before = os.environ.get(VARIABLE, "")
+    os.environ[VARIABLE] = str(Path(folder).absolute()) if folder else before
     try:
         folders()  # refuses one that does not exist
         yield
     finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
+        os.environ[VARIABLE] = before

@@ -24,7 +24,6 @@ from lra.runs import environment
 ANY = "any"  # every measure
 CALLS = {"train": "forward + backward", "token": "one more token"}
 KINDS = {"seconds": ("time, ms", 1e3), "bytes": ("memory, MiB", 2**-20),
-         "speed": ("products, GFLOP/s", 1e-9),
          "share": ("share of the roofline, %", 100.0)}  # fmt: skip
 
 

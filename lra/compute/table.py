@@ -6,6 +6,7 @@ compared with the budget.
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -32,6 +33,14 @@ Per example of full length. MFLOPs: products of the forward pass, a multiply-add
 Executed: MFLOPs of the code, which may evaluate a definition in another way."""
 
 
+def main(arguments: Namespace) -> None:
+    words = arguments.overrides
+    if words[:1] == ["table"]:
+        show_table(words[1:], write=arguments.write)
+    else:
+        show_run(compose(words))
+
+
 def show_run(run: Run) -> None:
     """Print the cost of each part, also for a run that its budget would refuse."""
     mode = Gate.off if run.compute.mode is Gate.off else Gate.report
@@ -51,7 +60,7 @@ def show_run(run: Run) -> None:
 # ---------------------------------------------------------------------- all methods on all tasks
 
 
-def main(overrides: Sequence[str], *, write: bool) -> None:
+def show_table(overrides: Sequence[str], *, write: bool) -> None:
     table = list(rows(overrides))
     page = markdown(table, overrides)
     print(page)

@@ -49,7 +49,7 @@ from lra.settings.presets import NO_OPTIONS, fill_in_preset
 from lra.settings.search_path import initialised
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
-TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "later", "rates")
+TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "rows", "later", "rates")
 
 
 @dataclass

@@ -8,8 +8,7 @@ from lra.base.config import UserError, nearest
 from lra.settings.search_path import read
 
 # Keys that are not options of the method (configs/train.yaml has their meaning).
-NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "later")
-LIKE_RECALL = ("single", "fuzzy", "memorise")  # probes on which attentions have recall's sizes
+NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "rows", "later")
 
 
 def fill_in_preset(attention: dict[str, Any], task: str) -> None:
@@ -23,10 +22,10 @@ def fill_in_preset(attention: dict[str, Any], task: str) -> None:
             f"attention '{attention['name']}' has no preset '{preset}'"
             f"{nearest(str(preset), presets)}"
         )
+    row = attention.get("rows", {}).get(task, task)
     for option, value in {**presets.get("published", {}), **presets[preset]}.items():
         if attention.get(option) == "???":
             by_task = value if isinstance(value, dict) else {"others": value}
-            row = "recall" if task in LIKE_RECALL else task
             attention[option] = by_task[row if row in by_task else "others"]
 
 

@@ -101,8 +101,7 @@ def _progress(folder: Path, status: dict[str, Any]) -> str:
     if not step or not steps:
         return "starting"
     done = f"step {step}/{steps} ({step / steps:.0%})"
-    rows = read_metrics(folder / "metrics.csv")
-    if not rows or int(rows[-1]["step"]) == 0:
+    if not (rows := read_metrics(folder / "metrics.csv")):
         return done
     per_step = float(rows[-1]["seconds"]) / int(rows[-1]["step"])
     return f"{done}, {timedelta(seconds=round((steps - step) * per_step))} left"
@@ -121,8 +120,7 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
             try:
                 run = check_settings(hydra.compose("train", job))
             except UserError as error:
-                different = " ".join(word for word in job if word not in words)
-                states.append(RunState(different, "failed", str(error)))
+                states.append(RunState(" ".join(job), "failed", str(error)))
                 continue
             if (folder := find(run)) is None:
                 states.append(RunState(" ".join(job), "to do", "data not prepared"))
@@ -142,12 +140,6 @@ def jobs(words: Sequence[str], *, multirun: bool = True) -> Iterator[list[str]]:
 
     parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
     parsed = parser.parse_overrides(list(words))
-    for override in parsed:
-        if override.is_sweep_override() and not override.is_discrete_sweep():
-            raise UserError(
-                f"{override.input_line} is for a search, whose trials are not known beforehand: "
-                "give it a value; `lra status --runs` shows the trials that have started"
-            )
     fixed = [w for w, o in zip(words, parsed, strict=True) if not o.is_sweep_override()]
     composed = hydra.compose("train", fixed, return_hydra_config=True)
     if not multirun and composed.hydra.mode is not RunMode.MULTIRUN:
@@ -157,9 +149,15 @@ def jobs(words: Sequence[str], *, multirun: bool = True) -> Iterator[list[str]]:
     named = parser.parse_overrides([f"{key}={value}" for key, value in params.items()])
     axes: dict[str, list[str]] = {}
     for override in [*named, *parsed]:  # the later of two wins
-        key, sweep = override.get_key_element(), override.is_sweep_override()
-        values = (
-            override.sweep_string_iterator() if sweep else [override.get_value_element_as_str()]
-        )
+        key = override.get_key_element()
+        if override.is_discrete_sweep():
+            values = list(override.sweep_string_iterator())
+        elif override.is_sweep_override():
+            raise UserError(
+                f"{override.input_line} is for a search, whose trials are not known beforehand: "
+                "give it a value; `lra status --runs` shows the trials that have started"
+            )
+        else:
+            values = [override.get_value_element_as_str()]
         axes[key] = [f"{key}={value}" for value in values]
     yield from map(list, itertools.product(*axes.values()))

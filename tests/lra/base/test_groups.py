@@ -45,7 +45,7 @@ def test_its_files_add_choices_and_replace_ours(mine):
     assert (run.attention["name"], run.attention["M"], run.attention["L"]) == ("luna", 3, 8)
     assert (run.task.source, run.model.d_model) == ("tiny", 8)
     assert (run.protocol.recipe.steps, run.protocol.data.pad_to) == (30, 2048)
-    assert groups.VARIABLE not in os.environ
+    assert not os.environ.get(groups.VARIABLE)
     assert compose([]).task.source == "generated"
 
 
