@@ -256,14 +256,15 @@ Command = tuple[str, ...]  # arguments of one pytest
 
 
 def commands_of(path: str, root: Path) -> list[Command]:
-    """Choose the tests of a file's name, or all of its folder; of `luna` the conformance suite too,
-    with the method that the file is, or three that use it."""
+    """Choose the tests of a file's name, or all of its folder, or those of methods that use it; of
+    `luna` the conformance suite too, with the method that the file is, or three that use it."""
     file = Path(path)
     below, beside = root / "tests" / file.parts[0], root / "tests" / file.parent
     tests = [*below.rglob(f"test_{file.stem}.py")] or [*beside.glob("test_*.py")]
-    commands = [tuple(sorted(test.relative_to(root).as_posix() for test in tests))] if tests else []
+    methods = USED_BY.get(file.stem, USED_BY["feature_maps"])
+    tests = tests or [root / f"tests/luna/attention/test_{method}.py" for method in methods]
+    commands = [tuple(sorted(test.relative_to(root).as_posix() for test in tests))]
     if file.parts[0] == "luna":
-        methods = USED_BY.get(file.stem, USED_BY["feature_maps"])
         if file.parent.name == "attention":
             longer = [other.stem for other in (root / file.parent).glob(f"{file.stem}?*.py")]
             methods = [" and not ".join([file.stem, *longer])]
