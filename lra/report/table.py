@@ -16,6 +16,9 @@ from lra.report import stats
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
 PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
+# Facts that all training runs of a cell share, and their columns.
+CONDITIONS = {"protocol": "protocol", "budget": "budget", "steps": "steps", "batch": "batch",
+              "data_source": "data.source"}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -71,13 +74,19 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
         seeds=("seed", "size"),
         values=("score", list),
         floor=("floor", "first"),
+        seed=("seed", list),
         runs=("run", list),
+        records=("record", list),
         record=("record", "first"),
+        path=("path", "first"),
+        fingerprint=("fingerprint", "first"),
+        revisions=("revision", lambda revisions: " ".join(dict.fromkeys(revisions))),
         task=("task", "first"),
         method=("method", "first"),
         examples=("examples", "first"),
         dead=("dead_queries", lambda shares: 100 * shares.mean()),
         **{name: (name, "mean") for name in COSTS},
+        **{name: (fact, "first") for name, fact in CONDITIONS.items() if fact in runs},
     )
     networks = runs.assign(network=runs["identity"] + runs["code"]).groupby(["row", "column"])
     if (mixed := networks["network"].nunique() > 1).any():
@@ -109,7 +118,7 @@ def text_of(cell: pd.Series) -> str:
 def mark_of(cell: pd.Series) -> str:
     """Behind a mean: shown to be worse than the best, or no better than a rule."""
     ruled = not cell["learned"] or cell["score"] <= cell.get("rule", -1)
-    return " ∅" if ruled else " ↓" if cell["worse"] else ""
+    return "∅" if ruled else "↓" if cell["worse"] else ""
 
 
 # ---------------------------------------------------------------------- which runs share a table

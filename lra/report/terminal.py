@@ -14,9 +14,9 @@ from rich.table import Table as Grid
 
 from lra.base.config import UserError, nearest
 from lra.report.build import build, comparable, compared, conversions
-from lra.report.render import EFFECTS, WRITERS, effects, wide
+from lra.report.render import EFFECT, EFFECTS, WRITERS, lines_of, wide
 from lra.report.specs import TableSpec, select
-from lra.report.table import Table, mark_of, text_of
+from lra.report.table import Table
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.runs.schema import TRAINING
@@ -45,10 +45,9 @@ def print_tables(a: Namespace, speed: bool) -> None:
         return
     console = Console(highlight=False)
     for table in tables:
-        body = wide(table, lambda cell: text_of(cell) + mark_of(cell))
-        console.print(_grid(table.title, table.notes, body, console.width), "")
+        console.print(_grid(table.title, table.notes, wide(table), console.width), "")
         if not table.effects.empty:
-            changes = effects(table)
+            changes = lines_of(table.effects, EFFECT)
             console.print(_grid("effect of each setting", [EFFECTS], changes, console.width), "")
 
 
