@@ -14,6 +14,7 @@ import pandas as pd
 from lra.base.config import UserError
 from lra.figures import style as look
 from lra.report import render
+from lra.report.notes import conditions
 from lra.report.table import Table, mark_of, text_of
 
 AXES = {"pairs": "pairs to recall"}
@@ -138,7 +139,10 @@ def by_column(figure: Any, table: Table, _: str) -> None:
 def write_effects(table: Table, folder: Path) -> list[Path]:
     """The effects of a table: a stroke per pair of runs, their mean, its 95 % interval."""
     lines = len(table.effects) + table.effects["setting"].nunique()
-    stem, title = folder / f"{table.name}-effects", f"{table.title}\n{table.conditions}"
+    stem, title = (
+        folder / f"{table.spec.name}-effects",
+        f"{table.spec.title}\n{conditions(table.runs)}",
+    )
     return look.save_figure(stem, lambda f: draw_effects(f, table), title, 1.4 + 0.27 * lines)
 
 
@@ -182,7 +186,7 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
     best = table.agreements.loc[table.agreements["methods"].idxmax()]
     text = render.lines_of(best.to_frame().T, render.AGREEMENT).iloc[0]
     title = (
-        f"{table.title}: {best['column']}\nagainst {best['title']}: {best['with']}\n"
+        f"{table.spec.title}: {best['column']}\nagainst {best['title']}: {best['with']}\n"
         f"{text['methods']} methods, rank correlation {text['correlation']} "
         f"({text['95 % interval']})"
     )
@@ -200,7 +204,7 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
         axes.grid()
         look.beside(axes, points)
 
-    stem = folder / f"{table.name}-against-{best['other']}"
+    stem = folder / f"{table.spec.name}-against-{best['other']}"
     return look.save_figure(stem, fill, title, height=5)
 
 
@@ -245,9 +249,9 @@ def _save(
     low, high = (int(f(table.cells["seeds"])) for f in (min, max))
     seeds = "one seed" if high == 1 else f"{high if low == high else f'{low} to {high}'} seeds"
     steps = " to ".join(f"{n:,}" for n in sorted({runs["steps"].min(), runs["steps"].max()}))
-    what = f"{column}: {table.title}" if column else table.title
+    what = f"{column}: {table.spec.title}" if column else table.spec.title
     data = " / ".join(runs["data.provenance"].dropna().unique()) or "source as named"
-    title = f"{what}\n{steps} steps, {seeds}; {table.conditions}\ndata: {data}"
+    title = f"{what}\n{steps} steps, {seeds}; {conditions(table.runs)}\ndata: {data}"
     height = 1.3 + 0.19 * len(table.rows) if fill is scores else 4.6  # inches
-    stem = folder / f"{table.name}-{name}"
+    stem = folder / f"{table.spec.name}-{name}"
     return look.save_figure(stem, lambda f: fill(f, table, column), title, height)

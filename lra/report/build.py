@@ -126,26 +126,21 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
         order = by.sort_index().sort_values(ascending=False, kind="stable").index
     machines = runs.groupby("column")[MACHINE].agg(lambda s: s.map(str).nunique()).max(axis=1)
     table = Table(
-        name=spec.name,
-        title=spec.title,
+        spec=spec,
         columns=columns,
         rows=rows.loc[order],
         cells=cells,
         runs=runs,
         taken=taken,
         summaries=summaries,
-        published=spec.published,
         costs=True,
         timed=tuple(c for c in columns if spec.speed and machines[c] == 1),
-        axis=axis,
-        conditions=_conditions(runs),
-        caveat=one_line(spec.caveat),
         rules=rules,
     )
     if spec.effects:
         settings = [k for k in (*spec.vary, spec.columns) if k]
         table.effects = effects(runs, settings, spec.together)
-    table.notes = training_notes(spec, table)
+    table.notes = [*training_notes(table)]
     return table
 
 
@@ -243,16 +238,6 @@ def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys([*keys, *spec.vary]))
 
 
-def _conditions(runs: pd.DataFrame) -> str:
-    """Describe what the runs share in a few words; name every protocol, where a table varies it."""
-    protocols = runs["protocol.name"] + " v" + runs["protocol.version"].map(str)
-    budget = runs["budget"].map("{:g}".format)
-    facts = {"protocol": protocols, "model": runs["model"], "budget": budget,
-             "precision": runs["precision"]}  # fmt: skip
-    shared = (f"{name} {' and '.join(sorted({*map(str, of)}))}" for name, of in facts.items())
-    return ", ".join(shared)
-
-
 # ---------------------------------------------------------------------- conversions
 
 
@@ -304,19 +289,21 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     order = [*places.sort_values([*places], ascending=False, kind="stable").index]
     order.sort(key=[TEACHER, CONTROL, *order].index)
     table = Table(
-        name=f"{kind}_{model}",
-        title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
+        spec=TableSpec(
+            name=f"{kind}_{model}",
+            title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
+            published=kind,
+        ),
         columns=columns,
         rows=rows.loc[order],
         cells=cells,
         runs=runs,
         taken=runs,
         summaries=tuple(recovery),
-        published=kind,
         pairs=example_by_example(runs, rows.loc[order], columns),
     )
     shared = {short_name(c): values.iloc[0] for c in budget if len(values := stage_2[c].dropna())}
-    table.notes = conversion_notes(table, CONTROL, floor, pairs_of(shared) or "none", usual)
+    table.notes = [*conversion_notes(table, CONTROL, floor, pairs_of(shared), usual)]
     return table
 
 

@@ -100,7 +100,7 @@ def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
     from lra.report.page import page
     from lra.report.render import WRITERS
 
-    files = {results / "tables" / f"{table.name}.{suffix}": writer(table, results)
+    files = {results / "tables" / f"{table.spec.name}.{suffix}": writer(table, results)
              for table in tables for suffix, writer in WRITERS.items()}  # fmt: skip
     return files | {results / "index.html": page(tables, results)}
 

@@ -34,7 +34,9 @@ def page(tables: Sequence[Table], results: Path) -> str:
     return environment.get_template("page.html").render(
         {"sections": sections, "floor": FLOOR},
         tables=[(table, _body(table)) for table in tables],
-        pictures={t.name: sorted((results / "figures").glob(f"{t.name}-*.png")) for t in tables},
+        pictures={
+            t.spec.name: sorted((results / "figures").glob(f"{t.spec.name}-*.png")) for t in tables
+        },
         scripts={b64encode(sha256(s.encode()).digest()).decode(): s for s in scripts},
         runs=len(runs),
         full=sum(r.get("budget", 0) >= 1 for r in ours),

@@ -104,7 +104,7 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
         yield f"Cost on {column}", "", costs(table, column)
     if not table.rules.empty:
         yield "Rules", RULES, rules(table)
-    if table.published and table.cells["published"].notna().any():
+    if table.spec.published and table.cells["published"].notna().any():
         yield "Beside the published numbers", *beside(table)
     if not table.effects.empty:
         yield "Effect of each setting", EFFECTS, lines_of(table.effects, EFFECT)
@@ -119,7 +119,7 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
 def beside(table: Table) -> tuple[str, pd.DataFrame]:
     """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked,
     with the sources."""
-    printed = published_table(str(table.published))
+    printed = published_table(str(table.spec.published))
     cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
     pair = f"{{:.1f}} / {{:.{printed['digits']}f}}".format
     both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
@@ -153,8 +153,8 @@ def lines_of(numbers: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
 
 
 def markdown(table: Table, results: Path) -> str:
-    parts = [f"# {escape_md(table.title)}", GENERATED]
-    parts += [f"**{escape_md(table.caveat)}**"] if table.caveat else []
+    parts = [f"# {escape_md(table.spec.title)}", GENERATED]
+    parts += [f"**{escape_md(table.spec.caveat)}**"] if table.spec.caveat else []
     parts.append(grid(wide(table, escape_md, "**{}**")))
     parts.append("\n".join(f"* {escape_md(note)}" for note in table.notes))
     for title, text, body in sections(table):
@@ -207,7 +207,11 @@ def escape_md(text: str) -> str:
 
 def latex(table: Table, results: Path) -> str:
     """The table, with the runs of each row in comments."""
-    comments = [f"{table.title}. {GENERATED.replace('`', '')}", table.caveat, *table.notes]
+    comments = [
+        f"{table.spec.title}. {GENERATED.replace('`', '')}",
+        table.spec.caveat,
+        *table.notes,
+    ]
     comments += [f"{row}, {column}: {' '.join(names)}"
                  for (row, column), names in table.cells["runs"].items() if names]  # fmt: skip
     body = wide(table, escape_tex, r"\textbf{{{}}}")
@@ -226,7 +230,7 @@ def to_csv(table: Table, results: Path) -> str:
     cells = table.cells.reset_index().join(table.rows[["attention", "options"]], on="row")
     places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
     cells = cells.sort_values(["row", "column"], key=lambda names: names.map(places))
-    cells["table"] = table.name
+    cells["table"] = table.spec.name
     cells["options"] = cells["options"].map(pairs_of)
     cells["runs"] = cells["runs"].map(" ".join)
     if table.costs:

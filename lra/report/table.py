@@ -12,6 +12,7 @@ import pandas as pd
 
 from lra.base.config import UserError
 from lra.report import stats
+from lra.report.specs import TableSpec
 
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
 PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
@@ -31,26 +32,26 @@ class Table:
     runs:  a line per run shown, with its row and column; otherwise as in docs/columns.md
     """
 
-    name: str
-    title: str
+    spec: TableSpec
     columns: list[str]  # tasks, or values of a setting
     rows: pd.DataFrame
     cells: pd.DataFrame
     runs: pd.DataFrame
     taken: pd.DataFrame  # `runs`, and those not shown: repeated, or of a rate that is not the best
     summaries: tuple[str, ...] = ()  # names of the columns over all columns
-    published: str | None = None  # the published table shown beside this one
     costs: bool = False  # parameters, FLOPs and class of compute are shown
     timed: tuple[str, ...] = ()  # columns whose runs were all timed on one machine
-    axis: str = ""  # what the columns are values of: pairs of `pairs=16`; "" for tasks
-    conditions: str = ""  # what all runs share, in a few words
-    caveat: str = ""  # what these runs cannot show
     notes: Sequence[str] = ()  # what a reader must know
     # what rules without attention score (lra/data/rules.py): a line per rule, by column
     rules: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)
     effects: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     agreements: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     pairs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # paired tests of rows
+
+    @property
+    def axis(self) -> str:
+        """What the columns are values of: `pairs` of `pairs=16`; empty for tasks."""
+        return short_name(self.spec.columns)
 
     @property
     def single(self) -> str | None:

@@ -45,7 +45,7 @@ def print_tables(a: Namespace, speed: bool) -> None:
         return
     console = Console(highlight=False)
     for table in tables:
-        console.print(_grid(table.title, table.notes, wide(table), console.width), "")
+        console.print(_grid(table.spec.title, table.notes, wide(table), console.width), "")
         if not table.effects.empty:
             changes = lines_of(table.effects, EFFECT)
             console.print(_grid("effect of each setting", [EFFECTS], changes, console.width), "")
