@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,21 +183,6 @@ def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.Da
             line |= {column: 100 * rule["test"], "reads": rule["reads"],
                      "bound": rule.get("bound", False)}  # fmt: skip
     return pd.DataFrame.from_dict(lines, orient="index")
-
-
-def comparable(
-    runs: pd.DataFrame, vary: Sequence[str] = ()
-) -> Iterator[tuple[pd.DataFrame, dict[str, str]]]:
-    """The runs in groups that may share a table, in which the settings of `vary` may differ: as few
-    as there can be, with as many tasks; each with the facts in which runs of one task differ."""
-    of_table, of_column = compared(runs, vary)
-    texts = runs[[*of_table, *of_column]].fillna("absent").map(str)
-    table, column = (texts[facts].agg("|".join, axis=1) for facts in (of_table, of_column))
-    nth = column.groupby([table, runs["task"]]).transform(lambda keys: pd.factorize(keys)[0])
-    counts = texts.groupby(runs["task"]).nunique().max()
-    for _, group in runs.groupby([table, nth], sort=False):
-        differ = texts.loc[group.index, counts.index[counts > 1]]
-        yield group, {fact: " or ".join(differ[fact].unique()) for fact in differ}
 
 
 def _columns(runs: pd.DataFrame, setting: str) -> list[str]:

@@ -120,9 +120,11 @@ def agreements(table: Table, other: Table) -> pd.DataFrame:
         methods = methods.reindex(there.index.intersection(here.index))
         if len(methods) >= LEAST:
             r, low, high = rank_correlation(methods["here"], methods["there"])
-            lines.append({"column": column, "other": other.spec.name, "title": other.spec.title, "with": task,
-                          "means": methods, "methods": len(methods), "correlation": r,
-                          "low": low, "high": high})  # fmt: skip
+            lines.append({
+                "column": column, "other": other.spec.name, "title": other.spec.title,
+                "with": task, "means": methods, "methods": len(methods), "correlation": r,
+                "low": low, "high": high,
+            })  # fmt: skip
     return pd.DataFrame(lines)
 
 

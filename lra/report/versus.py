@@ -149,11 +149,11 @@ def example_by_example(
     runs: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]
 ) -> pd.DataFrame:
     """Paired tests of a table of conversions, a line per pair of rows and a column per task: every
-    two rows that have all tasks, and every row with the usual one of its attention, whose short
-    name begins the other's."""
+    two rows that have all tasks, and two of one attention of which one has the settings of the
+    other and more."""
     complete = {*rows.index[rows["coverage"] == f"{len(columns)}/{len(columns)}"]}
-    named = {row: {("attention", attention), *options.items()}
-             for row, attention, options in rows[["attention", "options"]].itertuples()}  # fmt: skip
+    names = rows[["attention", "options"]].itertuples()
+    named = {row: {("attention", name), *options.items()} for row, name, options in names}
 
     def wanted(a: str, b: str) -> bool:
         return {a, b} <= complete or named[a] <= named[b] or named[b] <= named[a]
