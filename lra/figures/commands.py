@@ -50,7 +50,8 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--runs", help="draw the tables of these runs, as lra table shows them")
     parser.add_argument("--vary", nargs="+", default=[], metavar="SETTING", help="as in lra table")
-    parser.set_defaults(run=_run, draw="tables.draw_runs", task=[], attention=[], effects=False)
+    parser.set_defaults(run=_run, draw="tables.draw_runs", task=[], attention=[], effects=False,
+                        results=Path("results"))  # fmt: skip
     whats = parser.add_subparsers(dest="what", metavar="what")
     for what, (draw, about, arguments) in FIGURES.items():
         figure = whats.add_parser(what, help=about)

@@ -45,7 +45,7 @@ def draw(arguments: Namespace) -> list[Path]:
     results = Path(arguments.results)
     out = arguments.out or results / "figures"
     runs, tables = tables_of(results)
-    named = {table.name: table for table in tables}
+    named = {table.spec.name: table for table in tables}
     paths = write_figures([table for table in tables if table.costs], out)
     for picture in (draw_rules, draw_costs, draw_seeds, draw_dead):
         paths += picture(results, runs, named, out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import textwrap
 from argparse import Namespace
 from collections import Counter
@@ -15,6 +14,7 @@ import pandas as pd
 from lra.base.config import UserError
 from lra.figures import style as look
 from lra.report import render
+from lra.report.notes import conditions
 from lra.report.table import Table, mark_of, text_of
 
 AXES = {"pairs": "pairs to recall"}
@@ -67,7 +67,7 @@ def scores(figure: Any, table: Table, column: str) -> None:
         cell, colour = cells.loc[row], style["color"]
         axes.plot(cell["values"], [y] * len(cell["values"]), "|", color=colour, ms=8, alpha=0.7)
         axes.plot(cell["score"], y, marker=style["marker"], color=colour, ms=6)
-        axes.annotate(text_of(cell) + mark_of(cell), (1.02, y), va="center",
+        axes.annotate(f"{text_of(cell)} {mark_of(cell)}", (1.02, y), va="center",
                       xycoords=axes.get_yaxis_transform(), color=look.NOTE)  # fmt: skip
     axes.set_yticks(range(len(looks)), [name for _, name, _ in looks], parse_math=False)
     axes.set(xlabel="test accuracy (%); | one seed", ylim=(-0.7, len(looks) - 0.3))
@@ -139,7 +139,10 @@ def by_column(figure: Any, table: Table, _: str) -> None:
 def write_effects(table: Table, folder: Path) -> list[Path]:
     """The effects of a table: a stroke per pair of runs, their mean, its 95 % interval."""
     lines = len(table.effects) + table.effects["setting"].nunique()
-    stem, title = folder / f"{table.name}-effects", f"{table.title}\n{table.conditions}"
+    stem, title = (
+        folder / f"{table.spec.name}-effects",
+        f"{table.spec.title}\n{conditions(table.runs)}",
+    )
     return look.save_figure(stem, lambda f: draw_effects(f, table), title, 1.4 + 0.27 * lines)
 
 
@@ -150,12 +153,12 @@ def draw_effects(figure: Any, table: Table) -> None:
     right = {"va": "center", "xycoords": axes.get_yaxis_transform(), "fontsize": 8}
     for (setting, base), group in table.effects.groupby(["setting", "base"], sort=False):
         ticks[y] = f"{TITLES.get(setting, setting)}, against {base}"
-        texts = render.effects(dataclasses.replace(table, effects=group))
+        texts = render.lines_of(group, render.EFFECT)
         for effect, text in zip(group.to_dict("records"), texts.to_dict("records"), strict=True):
             y -= 1
-            ticks[y], half = effect["level"], effect["half_width"]
+            ticks[y], half = effect["level"], effect["high"] - effect["mean"]
             clear = abs(effect["mean"]) > half  # not where there is no interval
-            over_rows = len(effect["cells"]) > 2  # else the interval is over seeds
+            over_rows = effect["pairs"] > 2  # else the interval is over seeds
             differences = effect["differences"]
             axes.plot(differences, [y] * len(differences), "|", color="0.6", ms=7)
             axes.errorbar(effect["mean"], y, xerr=None if pd.isna(half) else half, fmt="o",
@@ -180,14 +183,14 @@ def draw_effects(figure: Any, table: Table) -> None:
 def write_agreement(table: Table, folder: Path) -> list[Path]:
     """The column that shares most methods with the other table, a point per method. Ranks, the best
     on top and at the right: means of many methods lie on one another."""
-    best = table.agreements.loc[table.agreements["methods"].map(len).idxmax()]
-    text = render.orders(table).iloc[table.agreements.index.get_loc(best.name)]
+    best = table.agreements.loc[table.agreements["methods"].idxmax()]
+    text = render.lines_of(best.to_frame().T, render.AGREEMENT).iloc[0]
     title = (
-        f"{table.title}: {best['column']}\nagainst {best['title']}: {best['with']}\n"
+        f"{table.spec.title}: {best['column']}\nagainst {best['title']}: {best['with']}\n"
         f"{text['methods']} methods, rank correlation {text['correlation']} "
         f"({text['95 % interval']})"
     )
-    ranks = best["methods"][["here", "there"]].rank()
+    ranks = best["means"][["here", "there"]].rank()
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
@@ -201,7 +204,7 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
         axes.grid()
         look.beside(axes, points)
 
-    stem = folder / f"{table.name}-against-{best['other']}"
+    stem = folder / f"{table.spec.name}-against-{best['other']}"
     return look.save_figure(stem, fill, title, height=5)
 
 
@@ -246,9 +249,9 @@ def _save(
     low, high = (int(f(table.cells["seeds"])) for f in (min, max))
     seeds = "one seed" if high == 1 else f"{high if low == high else f'{low} to {high}'} seeds"
     steps = " to ".join(f"{n:,}" for n in sorted({runs["steps"].min(), runs["steps"].max()}))
-    what = f"{column}: {table.title}" if column else table.title
+    what = f"{column}: {table.spec.title}" if column else table.spec.title
     data = " / ".join(runs["data.provenance"].dropna().unique()) or "source as named"
-    title = f"{what}\n{steps} steps, {seeds}; {table.conditions}\ndata: {data}"
+    title = f"{what}\n{steps} steps, {seeds}; {conditions(table.runs)}\ndata: {data}"
     height = 1.3 + 0.19 * len(table.rows) if fill is scores else 4.6  # inches
-    stem = folder / f"{table.name}-{name}"
+    stem = folder / f"{table.spec.name}-{name}"
     return look.save_figure(stem, lambda f: fill(f, table, column), title, height)

@@ -7,11 +7,11 @@ teacher, and the mean score over the mean teacher."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lra import data
@@ -20,7 +20,7 @@ from lra.data.rules import FILE as RULES
 from lra.data.rules import read_scores
 from lra.report.effects import agreements, effects
 from lra.report.notes import conversion_notes, training_notes
-from lra.report.specs import TableSpec, published_score, select
+from lra.report.specs import TableSpec, below, published_score, select
 from lra.report.table import (
     PARTS,
     Table,
@@ -34,7 +34,7 @@ from lra.report.table import (
 )
 from lra.report.versus import example_by_example
 from lra.results.frame import options_of, usual_of
-from lra.results.record import first_finished
+from lra.results.record import Record, first_finished
 from lra.runs.folder import digest
 from lra.runs.schema import CONVERSION, TRAINING
 
@@ -51,7 +51,7 @@ OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
 FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
 OF_COLUMN = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
 NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
-MACHINE = ("machine.device", "machine.threads", "machine.processes")  # of comparable speeds
+MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of comparable speeds
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
@@ -59,7 +59,6 @@ STAGE_1 = ("stage1", "stage1_lr", "stage1_steps", "phi_lr", "joint")
 # Options that every row of a method shows: what converts by default is not the paper's.
 DESIGN = {"luna": ("M", "L", "nonneg")}
 CONTROL, TEACHER = "softmax, trained on (control)", "softmax, the teacher"
-RECOVERY = ("mean of ratios", "ratio of means", "headroom")
 STAGES = {(False, False): ", swap only", (True, False): ", stage 1 only",
           (False, True): ", stage 2 only", (True, True): ""}  # fmt: skip
 
@@ -80,13 +79,14 @@ def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> l
 
 def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """The training runs that an entry of tables.yaml takes from the records of a folder."""
-    place = folder / spec.records
-    there = [p for p in runs["path"].unique() if Path(p).with_suffix("").is_relative_to(place)]
-    training = runs[runs["path"].isin(there) & (runs["kind"] == TRAINING)]
+    training = runs[below(runs, folder / spec.records) & (runs["kind"] == TRAINING)]
     finished = pd.to_datetime(training["times.finished"], utc=True, format="ISO8601")
     training = training.loc[finished.sort_values(kind="stable").index].drop_duplicates("run")
     order = ["task", "protocol", "model", "attention", "run"]
     return select(training.sort_values(order), spec.where)
+
+
+# ---------------------------------------------------------------------- training runs
 
 
 def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> Table:
@@ -106,135 +106,42 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     cells = _with_published(cells_of(runs), spec.published)
     rules = rules_for(runs, columns, folder) if folder else pd.DataFrame()
     if not rules.empty:
-        column = cells.index.get_level_values("column")
-        cells["rule"] = column.map(rules.loc[~rules["bound"], columns].max()).astype(float)
+        best = rules.loc[~rules["bound"], columns].max()
+        cells["rule"] = cells.index.get_level_values("column").map(best)
     averaged = columns if axis else FIVE
-    rows = _rows(runs, cells, averaged)
-    counted = cells[cells.index.isin(averaged, level="column")][["score", "published"]]
-    of_rows = counted.astype(float).groupby("row")
-    complete = of_rows.count() == len(averaged)
-    rows[[AVERAGE, "published"]] = of_rows.mean().where(complete)
-    # Rows of one attention by their options; several attentions by average, or by score.
-    summaries = (AVERAGE,) if axis or not {*columns}.isdisjoint(FIVE) else ()
+    summaries = (AVERAGE,) if not {*columns}.isdisjoint(averaged) else ()
+    rows, scores = _rows_and_scores(runs, cells, averaged)
+    rows[AVERAGE] = scores.mean(axis=1, skipna=False)
+    printed = cells["published"].astype(float).unstack("column").reindex(columns=averaged)
+    rows["published"] = printed.mean(axis=1, skipna=False)
+    # Rows of one attention by their options; several by average or, where there is none, by score.
     if rows["attention"].nunique() == 1:
-        places = rows["options"].map(lambda options: [sortable(v) for v in options.values()])
-    elif len(columns) == 1 or not summaries:
-        places = -cells["score"].groupby("row").mean()
+        order = sorted(rows.index, key=lambda row: [*map(sortable, rows["options"][row].values())])
     else:
-        places = pd.Series(zip(-rows[AVERAGE].fillna(-np.inf), rows.index, strict=True), rows.index)
-    machines = runs.groupby("column")[[*MACHINE]].agg(lambda s: s.map(str).nunique()).max(axis=1)
+        by = (
+            rows[AVERAGE]
+            if summaries and len(columns) > 1
+            else cells["score"].groupby("row").mean()
+        )
+        order = by.sort_index().sort_values(ascending=False, kind="stable").index
+    machines = runs.groupby("column")[MACHINE].agg(lambda s: s.map(str).nunique()).max(axis=1)
     table = Table(
-        name=spec.name,
-        title=spec.title,
+        spec=spec,
         columns=columns,
-        rows=rows.loc[sorted(rows.index, key=places.to_dict().get)],
+        rows=rows.loc[order],
         cells=cells,
         runs=runs,
         taken=taken,
         summaries=summaries,
-        published=spec.published,
         costs=True,
         timed=tuple(c for c in columns if spec.speed and machines[c] == 1),
-        axis=axis,
-        conditions=_conditions(runs),
-        caveat=one_line(spec.caveat),
         rules=rules,
     )
     if spec.effects:
         settings = [k for k in (*spec.vary, spec.columns) if k]
         table.effects = effects(runs, settings, spec.together)
-    table.notes = training_notes(spec, table)
+    table.notes = [*training_notes(table)]
     return table
-
-
-def conversions(runs: pd.DataFrame) -> list[Table]:
-    """A table for each model and benchmark that there are conversions of."""
-    runs = runs[runs["kind"] == CONVERSION].drop_duplicates("run")
-    kind = runs["task"].isin(GLUE).map({True: "glue", False: "vit"})
-    parts = runs.groupby([kind, "model"])
-    return [_conversions_of(name, model, part) for (name, model), part in parts]
-
-
-def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
-    order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
-    columns = [task for task in order if task in {*runs["task"]}]
-    places = runs["task"].map(columns.index).sort_values(kind="stable")
-    runs = runs.loc[places.index].assign(column=runs["task"])
-    budget = [c for c in runs if c.startswith("recipe.") and short_name(c) not in STAGE_1]
-    labels = [digest(labels) if (labels := r.get("labels")) else None for r in runs["record"]]
-    recipe = runs[budget].where(runs["recipe.epochs"].astype(bool))  # nothing without stage 2
-    mixed = recipe.join(runs[["attention", "column", "teacher", "data.fingerprint"]])
-    # Early records lack some facts.
-    facts = ["teacher", "data.fingerprint", "labels", *budget]
-    refuse_mixtures(f"{kind}_{model}", mixed.assign(labels=labels), [], facts, absent=None)
-
-    runs, usual = _named_by_stages(runs)
-    control = runs.loc[runs["attention"] == "softmax", "row"]  # no conversion, so never the best
-    first = runs.drop_duplicates("column").set_index("column")
-    teacher, floor = 100 * first["scores.teacher.score"].astype(float), first["floor"]
-    above = {"seeds": 0, "learned": True, "best": False, "worse": False, "record": None}
-    top = pd.DataFrame({"score": teacher, "floor": floor, "task": columns, "method": "teacher"})
-    top = top.assign(**above, values=[[t] for t in teacher], runs=[[] for _ in teacher])
-    top.index = pd.MultiIndex.from_product([[TEACHER], columns], names=["row", "column"])
-    cells = _with_published(pd.concat([top, cells_of(runs, {*control})]), kind)
-
-    rows = _rows(runs, cells, columns)
-    score, of_task = cells["score"], cells.index.get_level_values("column")
-    best, least = (pd.Series(of_task.map(facts), cells.index) for facts in (teacher, floor))
-    headroom = ((score - least) / (best - least)).where(best > least)
-    parts = pd.DataFrame({"ratio": score / best, "score": score, "headroom": headroom})
-    means = 100 * parts.groupby("row").agg(lambda values: values.mean(skipna=False))
-    means["score"] /= teacher.mean()
-    rows["learned"] = cells["learned"].groupby("row").any()
-    complete = (cells.groupby("row").size() == len(columns)) & rows["learned"]
-    rows[[*RECOVERY]] = means.where(complete)
-    printed = {row: published_score(kind, method, "recovery", {})[0]
-               for (row, _), method in cells["method"].items()}  # fmt: skip
-    rows["published"] = pd.Series(printed, dtype=float)
-    rows["place"] = [{TEACHER: 0, CONTROL: 1}.get(label, 2) for label in rows.index]
-    rows["order"] = means["ratio"]
-    keys = ["place", "learned", "order"]
-    rows = rows.sort_values(keys, ascending=[True, False, False], kind="stable")
-    table = Table(
-        name=f"{kind}_{model}",
-        title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
-        columns=columns,
-        rows=rows,
-        cells=cells,
-        runs=runs,
-        taken=runs,
-        summaries=RECOVERY,
-        published=kind,
-        pairs=example_by_example(runs, rows, columns),
-    )
-    stage_2 = {short_name(c): recipe[c].dropna().iloc[0] for c in budget if recipe[c].notna().any()}
-    shared = pairs_of(stage_2) or "none"
-    table.notes = conversion_notes(table, CONTROL, floor[columns], shared, usual)
-    return table
-
-
-# ---------------------------------------------------------------------- rows of both kinds
-
-
-def _rows(runs: pd.DataFrame, cells: pd.DataFrame, counted: Sequence[str]) -> pd.DataFrame:
-    """A line per row of the cells, with how many of the columns that count it has."""
-    rows = runs.groupby("row", sort=False)[["attention", "options"]].first()
-    rows = rows.reindex([*dict.fromkeys(cells.index.get_level_values("row"))])
-    rows["attention"] = rows["attention"].fillna("softmax")  # the teacher
-    rows["options"] = [options if isinstance(options, dict) else {} for options in rows["options"]]
-    inside = pd.Series(cells.index.isin(counted, level="column"), cells.index)
-    rows["coverage"] = inside.groupby("row").sum().map(str) + f"/{len(counted)}"
-    return rows
-
-
-def _with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
-    facts = zip(cells["method"], cells["task"], cells["record"], strict=True)
-    scores = [published_score(name, method, task, record["settings.attention"] if record else {})
-              for method, task, record in facts]  # fmt: skip
-    return cells.join(pd.DataFrame(scores, cells.index, ["published", "source"], dtype=object))
-
-
-# ---------------------------------------------------------------------- training runs
 
 
 def _best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
@@ -269,30 +176,13 @@ def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.Da
     a bound of what any method can score."""
     scored = {line["fingerprint"]: line["rules"] for line in read_scores(folder / RULES)}
     data_of = runs.groupby("column")["fingerprint"].first()
-    of_column = {column: scored.get(data_of[column], {}) for column in columns}
-    shown = pd.DataFrame({c: {n: 100 * r["test"] for n, r in rules.items()}
-                          for c, rules in of_column.items()}, columns=[*columns])  # fmt: skip
-    of_rule = {n: r for rules in of_column.values() for n, r in rules.items()}
-    if not of_rule:
-        return pd.DataFrame()
-    reads = pd.Series({n: r["reads"] for n, r in of_rule.items()}, dtype=str)
-    bound = pd.Series({n: r.get("bound", False) for n, r in of_rule.items()}, dtype=bool)
-    return shown.assign(reads=reads, bound=bound)
-
-
-def comparable(
-    runs: pd.DataFrame, vary: Sequence[str] = ()
-) -> Iterator[tuple[pd.DataFrame, dict[str, str]]]:
-    """The runs in groups that may share a table, in which the settings of `vary` may differ: as few
-    as there can be, with as many tasks; each with the facts in which runs of one task differ."""
-    of_table, of_column = compared(runs, vary)
-    texts = runs[[*of_table, *of_column]].fillna("absent").map(str)
-    table, column = (texts[facts].agg("|".join, axis=1) for facts in (of_table, of_column))
-    nth = column.groupby([table, runs["task"]]).transform(lambda keys: pd.factorize(keys)[0])
-    counts = texts.groupby(runs["task"]).nunique().max()
-    for _, group in runs.groupby([table, nth], sort=False):
-        differ = texts.loc[group.index, counts.index[counts > 1]]
-        yield group, {fact: " or ".join(differ[fact].unique()) for fact in differ}
+    lines: dict[str, dict[str, Any]] = {}
+    for column in columns:
+        for name, rule in scored.get(data_of[column], {}).items():
+            line = lines.setdefault(name, dict.fromkeys(columns, math.nan))
+            line |= {column: 100 * rule["test"], "reads": rule["reads"],
+                     "bound": rule.get("bound", False)}  # fmt: skip
+    return pd.DataFrame.from_dict(lines, orient="index")
 
 
 def _columns(runs: pd.DataFrame, setting: str) -> list[str]:
@@ -305,7 +195,7 @@ def _columns(runs: pd.DataFrame, setting: str) -> list[str]:
 
 def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with the label of their row, and the options that it stands for."""
-    names: dict[Any, tuple[str, dict[str, Any]]] = {}
+    names = {}
     for name, of_method in runs.groupby("attention", sort=False):
         keys, usual = _naming(spec, of_method), usual_of(of_method["record"].iloc[0])
         columns = [c for c in dict.fromkeys([*keys, *NOT_NONE]) if c in runs]
@@ -314,9 +204,8 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
             options |= {short_name(k): run[k] for k in NOT_NONE if run[k] != "none"}
             shown = {k: v for k, v in options.items()
                      if len(options) <= SPELT or str(v) != str(usual.get(k))}  # fmt: skip
-            names[i] = one_line(f"{name} {pairs_of(shown)}"), options
-    labels = pd.DataFrame.from_dict(names, orient="index", columns=["row", "options"])
-    return runs.join(labels).assign(method=runs["attention"])
+            names[i] = one_line(f"{name} {pairs_of(shown)}"), name, options
+    return _with_names(runs, names)
 
 
 def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
@@ -334,54 +223,137 @@ def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys([*keys, *spec.vary]))
 
 
-def _conditions(runs: pd.DataFrame) -> str:
-    """Describe what the runs share in a few words; name every protocol, where a table varies it."""
-    protocols = runs["protocol.name"] + " v" + runs["protocol.version"].map(str)
-    budget = runs["budget"].map("{:g}".format)
-    facts = {"protocol": protocols, "model": runs["model"], "budget": budget,
-             "precision": runs["precision"]}  # fmt: skip
-    shared = (f"{name} {' and '.join(sorted({*map(str, of)}))}" for name, of in facts.items())
-    return ", ".join(shared)
-
-
 # ---------------------------------------------------------------------- conversions
 
 
+def conversions(runs: pd.DataFrame) -> list[Table]:
+    """A table for each model and benchmark that there are conversions of."""
+    runs = runs[runs["kind"] == CONVERSION].drop_duplicates("run")
+    kind = runs["task"].isin(GLUE).map({True: "glue", False: "vit"})
+    parts = runs.groupby([kind, "model"])
+    return [_conversions_of(name, model, part) for (name, model), part in parts]
+
+
+def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
+    order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
+    columns = [task for task in order if task in {*runs["task"]}]
+    places = runs["task"].map(columns.index).sort_values(kind="stable")
+    runs = runs.loc[places.index].assign(column=runs["task"])
+    budget = [c for c in runs if c.startswith("recipe.") and short_name(c) not in STAGE_1]
+    stage_2 = runs[budget].where(runs["recipe.epochs"].astype(bool))  # nothing without stage 2
+    labels = [digest(labels) if (labels := r.get("labels")) else None for r in runs["record"]]
+    # Early records lack some facts.
+    facts = ["teacher", "data.fingerprint", "labels", *budget]
+    compared = runs.assign(labels=labels, **stage_2)
+    refuse_mixtures(f"{kind}_{model}", compared, [], facts, absent=None)
+
+    runs, usual = _named_by_stages(runs)
+    control = runs.loc[runs["attention"] == "softmax", "row"]  # no conversion, so never the best
+    first = runs.drop_duplicates("column").set_index("column")
+    teacher, floor = 100 * first["scores.teacher.score"].astype(float), first["floor"]
+    top = pd.DataFrame({"score": teacher, "floor": floor, "task": columns, "method": "teacher"})
+    top = top.assign(seeds=0, learned=True, best=False, worse=False, record=None,
+                     values=[[t] for t in teacher], runs=[[] for _ in teacher])  # fmt: skip
+    top.index = pd.MultiIndex.from_product([[TEACHER], columns], names=["row", "column"])
+    cells = _with_published(pd.concat([top, cells_of(runs, {*control})]), kind)
+
+    rows, scores = _rows_and_scores(runs, cells, columns)
+    learned, ratios = cells["learned"].groupby("row").any(), scores / teacher
+    headroom = (scores - floor) / (teacher - floor).where(teacher > floor)
+    recovery = 100 * pd.DataFrame({
+        "mean of ratios": ratios.mean(axis=1, skipna=False),
+        "ratio of means": scores.mean(axis=1, skipna=False) / teacher.mean(),
+        "headroom": headroom.mean(axis=1, skipna=False),
+    })  # fmt: skip
+    rows[[*recovery]] = recovery.where(learned)
+    printed = {row: published_score(kind, method, "recovery", {})[0]
+               for (row, _), method in cells["method"].items()}  # fmt: skip
+    rows["published"] = pd.Series(printed, dtype=float)
+    # The teacher, the control, then by recovery, of the tasks that a row has; what learned nothing.
+    places = pd.DataFrame({"learned": learned, "recovery": ratios.mean(axis=1)}, rows.index)
+    order = [*places.sort_values([*places], ascending=False, kind="stable").index]
+    order.sort(key=[TEACHER, CONTROL, *order].index)
+    table = Table(
+        spec=TableSpec(
+            name=f"{kind}_{model}",
+            title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
+            published=kind,
+        ),
+        columns=columns,
+        rows=rows.loc[order],
+        cells=cells,
+        runs=runs,
+        taken=runs,
+        summaries=tuple(recovery),
+        pairs=example_by_example(runs, rows.loc[order], columns),
+    )
+    shared = {short_name(c): values.iloc[0] for c in budget if len(values := stage_2[c].dropna())}
+    table.notes = [*conversion_notes(table, CONTROL, floor, pairs_of(shared), usual)]
+    return table
+
+
 def _named_by_stages(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The runs with the label of their row, the same without the options of DESIGN, and the row of
-    the published table; and the settings of the rows that have the bare name of their attention.
+    """The runs with the label of their row, and the options in which it is unusual, the stages
+    among them; and what is usual for each attention.
 
     Named are settings in which runs of an attention on one task differ (those of stage 1 among runs
     that have it), unless most of its runs have them.
     """
     staged = runs["record"].map(lambda record: record["stage1"] is not None)
-    recipes = [{"joint": 0} | r | {"stage1_steps": r.get("stage1_steps") or "epoch"}
-               for r in (record["settings.recipe"] for record in runs["record"])]  # fmt: skip
-    settings = [options_of(record) | {"code": record.code}
-                | {k: recipe.get(k) for k in STAGE_1 if record["stage1"] is not None}
-                for record, recipe in zip(runs["record"], recipes, strict=True)]  # fmt: skip
-    facts = pd.DataFrame(settings, runs.index, dtype=object).assign(column=runs["column"])
-    names: dict[Any, tuple[str, str, str, dict[str, Any]]] = {}
-    bare = {}
-    for attention, of_method in facts.groupby(runs["attention"], sort=False):
-        parts = [part for _, part in of_method.groupby(~staged, sort=False)]
-        differ = [differing(part, facts.columns.drop("column")) for part in parts]
-        naming = of_method[list(dict.fromkeys(itertools.chain(*differ)))].map(str)
+    finetuned = runs["recipe.epochs"].astype(bool)
+    settings = pd.DataFrame([*map(_settings_of, runs["record"])], runs.index, dtype=object)
+    facts = settings.columns
+    settings["column"] = runs["column"] + staged.map(str)
+    names, usual_of_method = {}, {}
+    for attention, of_method in settings.groupby(runs["attention"], sort=False):
+        naming = of_method[differing(of_method, facts)].map(str)
         modes = naming[staged[naming.index]].mode()
         usual = dict(modes.iloc[0]) if len(modes) else {}
-        bare[attention] = pairs_of(usual)
-        for i, values in naming.iterrows():
-            record = runs.loc[i, "record"]
-            second = bool(record["settings.recipe"].get("epochs"))
+        usual_of_method[attention] = pairs_of(usual)
+        for i, values in naming.to_dict("index").items():
+            options = runs.loc[i, "record"]["attention"]
+            design = {k: options[k] for k in DESIGN.get(attention, ()) if k in options}
             unusual = {k: v for k, v in values.items() if v not in ("nan", usual.get(k))}
-            design = {k: record["attention"][k] for k in DESIGN.get(attention, ())
-                      if k in record["attention"]}  # fmt: skip
-            end = STAGES[bool(staged[i]), second]
-            label, short = (f"{attention} {pairs_of(o)}".strip() + end
-                            for o in (design | unusual, unusual))  # fmt: skip
-            method = "" if unusual or end not in ("", STAGES[False, True]) else short
-            if attention == "softmax":
-                label, method = CONTROL if second else "softmax, swap only", ""
-            names[i] = label, short, method, {}
-    columns = ["row", "short", "method", "options"]
-    return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=columns)), bare
+            end = STAGES[staged[i], finetuned[i]]
+            label = f"{attention} {pairs_of(design | unusual)}".strip() + end
+            label = CONTROL if label == "softmax, stage 2 only" else label
+            method = "" if unusual else attention + end
+            names[i] = label, method, unusual | ({"stages": end.strip(", ")} if end else {})
+    return _with_names(runs, names), usual_of_method
+
+
+def _settings_of(record: Record) -> dict[str, Any]:
+    """The options of a conversion, its code, and what of its recipe belongs to stage 1."""
+    recipe = {"joint": 0} | record["settings.recipe"]
+    recipe["stage1_steps"] = recipe.get("stage1_steps") or "epoch"
+    stage_1 = {} if record["stage1"] is None else {key: recipe.get(key) for key in STAGE_1}
+    return options_of(record) | {"code": record.code} | stage_1
+
+
+# ---------------------------------------------------------------------- both kinds
+
+
+def _with_names(runs: pd.DataFrame, names: dict[Any, tuple[Any, ...]]) -> pd.DataFrame:
+    columns = ["row", "method", "options"]
+    return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=columns))
+
+
+def _with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
+    facts = zip(cells["method"], cells["task"], cells["record"], strict=True)
+    scores = [published_score(name, method, task, record["settings.attention"] if record else {})
+              for method, task, record in facts]  # fmt: skip
+    return cells.join(pd.DataFrame(scores, cells.index, ["published", "source"], dtype=object))
+
+
+def _rows_and_scores(
+    runs: pd.DataFrame, cells: pd.DataFrame, counted: Sequence[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A line per row of the cells, with how many of the columns that count it has; its scores in
+    these columns."""
+    rows = runs.groupby("row", sort=False)[["attention", "options"]].first()
+    rows = rows.reindex([*dict.fromkeys(cells.index.get_level_values("row"))])
+    if TEACHER in rows.index:
+        rows.loc[TEACHER] = "softmax", {}
+    scores = cells["score"].unstack("column").reindex(rows.index, columns=counted)
+    rows["coverage"] = scores.notna().sum(axis=1).map(str) + f"/{len(counted)}"
+    return rows, scores

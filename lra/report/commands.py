@@ -62,16 +62,13 @@ def _table(a: argparse.Namespace) -> None:
     if not (a.check or a.write):
         from lra.report.terminal import print_tables
 
-        # Runs of the results folder were made on machines that did other work, too.
-        committed = Path(a.runs).resolve().is_relative_to(results.resolve())
-        print_tables(a, speed=not committed)
+        print_tables(a)
         return
     if a.task or a.attention or a.vary or a.format or a.effects:
         raise UserError("--write and --check make what results/tables.yaml says: the other options "
                         "are for tables on the terminal")  # fmt: skip
     runs, tables = tables_of(results)
-    files = texts_of(results, tables)
-    (_check if a.check else _write)(results, files)
+    (_check if a.check else _write)(results, texts_of(results, tables))
     missing = runs[~runs["run"].isin({run for table in tables for run in table.taken["run"]})]
     if len(missing):
         print(f"{len(missing)} of the records are in no table:")
@@ -100,7 +97,7 @@ def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
     from lra.report.page import page
     from lra.report.render import WRITERS
 
-    files = {results / "tables" / f"{table.name}.{suffix}": writer(table, results)
+    files = {results / "tables" / f"{table.spec.name}.{suffix}": writer(table, results)
              for table in tables for suffix, writer in WRITERS.items()}  # fmt: skip
     return files | {results / "index.html": page(tables, results)}
 

@@ -12,8 +12,8 @@ import pandas as pd
 
 from lra.base.config import UserError
 from lra.report.stats import half_width, rank_correlation
-from lra.report.table import Table, differing, pairs_of, short_name, sortable
-from lra.results.frame import options_of, usual_of
+from lra.report.table import Table, pairs_of, short_name, sortable
+from lra.results.frame import usual_of
 
 BASES = ("softmax", "none")  # the others are compared with these, else the usual or smallest value
 SHARED = (
@@ -30,8 +30,8 @@ def effects(
     runs: pd.DataFrame, vary: Sequence[str] = (), together: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Every level of every setting against the setting's base, as far as there are pairs of runs
-    that differ in nothing else: setting, level, base, cells (points of accuracy: a list per pair of
-    rows, a number per seed), differences (all of them), mean, half_width of the 95 % interval.
+    that differ in nothing else: setting, level, base; mean, low and high of the 95 % interval, in
+    points of accuracy; pairs of rows and of runs, with the differences, least and largest of these.
 
     The settings are the attention (its options, where all runs have the same one), its local
     branch, self-pretraining, and those of `vary`. Those of `together`, such as M and L where their
@@ -68,35 +68,31 @@ def effects(
             rows = of_value.groupby([c for c in others if c != "seed"], sort=False, dropna=False)
             cells = [d.tolist() for _, d in rows["difference"]]
             means = [sum(cell) / len(cell) for cell in cells]
+            mean = sum(means) / len(means)
+            # Over pairs of rows; one or two say nothing of others, so over their seeds.
+            half = half_width([means] if len(cells) > 2 else cells)
+            differences = sorted(of_value["difference"])
             lines.append({
-                "setting": setting,
-                "level": str(value),
-                "base": str(base),
-                "cells": cells,
-                "differences": sorted(of_value["difference"]),
-                "mean": sum(means) / len(means),
-                # Over pairs of rows; one or two say nothing of others, so over their seeds.
-                "half_width": half_width([means] if len(cells) > 2 else cells),
+                "setting": setting, "level": str(value), "base": str(base),
+                "mean": mean, "low": mean - half, "high": mean + half,
+                "pairs": len(cells), "runs": len(differences), "differences": differences,
+                "least": differences[0], "largest": differences[-1],
             })  # fmt: skip
     return pd.DataFrame(lines)
 
 
 def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.DataFrame:
     """The value of every setting in each run, a column per setting."""
-    task, tried = runs.get("task.name", runs["task"]), runs.get("tried", "")
-    levels = pd.DataFrame({"task": task, "seed": runs["seed"], "tried": tried})
-    several = runs["attention"].nunique() > 1
-    for name, of_method in runs.groupby("attention", sort=False):
-        options = dict.fromkeys(f"attention.{option}" for record in of_method["record"]
-                                for option in options_of(record))  # fmt: skip
-        special = [option for option in options if option not in SHARED]
-        names = differing(of_method, [*special, "code"] if code else special)
-        values = of_method[names].map(_number_or_text).astype(object).rename(columns=short_name)
-        if several:
-            labels = [f"{name} {pairs_of(row)}".strip() for _, row in values.iterrows()]
-            levels.loc[values.index, "attention"] = labels
-        else:
-            levels[values.columns] = values
+    levels = pd.DataFrame({"task": runs.get("task.name", runs["task"]), "seed": runs["seed"],
+                           "tried": runs.get("tried", "")})  # fmt: skip
+    left_out = {*map(short_name, shared), *(() if code else ("code",))}
+    options = [{key: _number_or_text(value) for key, value in of_run.items() if key not in left_out}
+               for of_run in runs["options"]]  # fmt: skip
+    if runs["attention"].nunique() > 1:
+        pairs = zip(runs["attention"], options, strict=True)
+        levels["attention"] = [f"{name} {pairs_of(of_run)}".strip() for name, of_run in pairs]
+    else:
+        levels = levels.join(pd.DataFrame(options, runs.index, dtype=object))
     for name in shared:
         levels[short_name(name)] = runs[name].fillna("none").map(_number_or_text)
     return levels
@@ -108,8 +104,8 @@ def _number_or_text(value: Any) -> float | str:
 
 def agreements(table: Table, other: Table) -> pd.DataFrame:
     """Every column of a table beside every column of another that shares enough methods with it:
-    column, other and title (of the table), with (its column), methods (a data frame: here and
-    there, by attention), correlation, low and high of its 95 % interval."""
+    column, other and title (of the table), with (its column), means (a data frame: here and
+    there, by attention), methods (how many), correlation, low and high of its 95 % interval."""
     lines = []
     for column, task in itertools.product(table.columns, other.columns):
         here, there = (_methods(t, c) for t, c in ((table, column), (other, task)))
@@ -124,9 +120,11 @@ def agreements(table: Table, other: Table) -> pd.DataFrame:
         methods = methods.reindex(there.index.intersection(here.index))
         if len(methods) >= LEAST:
             r, low, high = rank_correlation(methods["here"], methods["there"])
-            lines.append({"column": column, "other": other.name, "title": other.title, "with": task,
-                          "methods": methods, "correlation": r, "low": low,
-                          "high": high})  # fmt: skip
+            lines.append({
+                "column": column, "other": other.spec.name, "title": other.spec.title,
+                "with": task, "means": methods, "methods": len(methods), "correlation": r,
+                "low": low, "high": high,
+            })  # fmt: skip
     return pd.DataFrame(lines)
 
 

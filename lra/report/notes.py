@@ -2,78 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from lra.report import stats
-from lra.report.specs import TableSpec
 from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, sortable
 
 FLOOR = "∅: no better than a rule that reads almost nothing, such as always giving one answer"
 
 
-def training_notes(spec: TableSpec, table: Table) -> list[str]:
+def training_notes(table: Table) -> Iterator[str]:
     """All that a reader of a table of training runs must know, the most general first."""
-    runs = table.runs
-    notes = [
-        f"Runs of {table.conditions}. Test accuracy in %: mean over seeds ± sample standard "
-        "deviation (number of seeds)."
-    ]
+    spec, runs = table.spec, table.runs
+    yield (f"Runs of {conditions(runs)}. Test accuracy in %: mean over seeds ± sample standard "
+           "deviation (number of seeds).")  # fmt: skip
     if any(pairs_of(options) not in label for label, options in table.rows["options"].items()):
-        notes.append("Names leave out options that have their usual value.")
+        yield "Names leave out options that have their usual value."
     if any(compute_class(record["compute"]) != "-" for record in table.cells["record"]):
-        notes.append(
+        yield (
             'Compute: "matched" is within the tolerance of the budget, "FLOPs ×1.34" the measure '
             'that is farthest from it, as a ratio; no setting of an "exempt" method meets it.'
         )
     if (table.cells["dead"] >= LEAST_DEAD).any():
-        notes.append("Dead queries: in % of those of the last test batch; their weights sum to 0.")
+        yield "Dead queries: in % of those of the last test batch; their weights sum to 0."
     if spec.choose:
         values = ", ".join(map(str, sorted(runs[spec.choose].unique(), key=sortable)))
-        notes.append(
+        yield (
             f"{spec.choose} has, in each cell, the value with the best mean dev accuracy of those "
             f"with most seeds; chosen were {values}."
         )
     if len(pretrained := runs[runs["pretrain.name"] != "none"]):
         shared = int(pretrained.get("pretraining.run", pd.Series()).duplicated(keep=False).sum())
-        notes.append(
+        yield (
             "pretrain: the network learned before to predict masked (masked) or next tokens "
             "(causal); steps, speed and budget are those of the training on labels."
             + (f" {shared} of these runs share a pretrained network." if shared else "")
         )
-    if table.cells.apply(mark_of, axis=1).str.contains("∅").any():
-        notes.append(f"{FLOOR}; the best rule stands with its column.")
+    if table.cells.apply(mark_of, axis=1).eq("∅").any():
+        yield f"{FLOOR}; the best rule stands with its column."
     if n := len(table.taken) - len(table.taken.drop_duplicates(["identity", "code", "seed"])):
-        notes.append(f"{n} repeated runs (rerun=true) are not shown: the first to finish counts.")
-    notes += comparisons(table)
-    return notes + [_column_note(table, spec, column) for column in table.columns]
+        yield f"{n} repeated runs (rerun=true) are not shown: the first to finish counts."
+    yield from comparisons(table)
+    for column in table.columns:
+        yield _column_note(table, column)
 
 
-def comparisons(table: Table) -> list[str]:
+def conditions(runs: pd.DataFrame) -> str:
+    """Describe what the runs share in a few words; name every protocol, where a table varies it."""
+    protocols = runs["protocol.name"] + " v" + runs["protocol.version"].map(str)
+    budget = runs["budget"].map("{:g}".format)
+    facts = {"protocol": protocols, "model": runs["model"], "budget": budget,
+             "precision": runs["precision"]}  # fmt: skip
+    shared = (f"{name} {' and '.join(sorted({*map(str, of)}))}" for name, of in facts.items())
+    return ", ".join(shared)
+
+
+def comparisons(table: Table) -> Iterator[str]:
     """How the rows were compared, and where more seeds are needed."""
-    cells = table.cells
+    seeds = table.cells["seeds"]
     if len(table.rows) < 2:
-        return []
-    if cells["seeds"].max() < 2:
-        return ["Single seeds: no row is marked, because their differences may be chance."]
-    sentences = [f"Bold: the best mean of its column. {stats.NOTE}"]
-    if (cells["seeds"] == 1).any():
-        sentences.append("Rows with a single seed are not compared: differences may be chance.")
+        return
+    if seeds.max() < 2:
+        yield "Single seeds: no row is marked, because their differences may be chance."
+        return
+    yield f"Bold: the best mean of its column. {stats.NOTE}"
+    if (seeds == 1).any():
+        yield "Rows with a single seed are not compared: differences may be chance."
     for column in table.columns:
         needs = table.column(column)["needs"].dropna().astype(int)
-        if not needs.empty:
-            rows = ", ".join(f"{row} ({n if n <= stats.MOST_SEEDS else 'more than 100'})"
-                             for row, n in needs.items())  # fmt: skip
-            sentences.append(
+        rows = ", ".join(f"{row} ({n if n <= stats.MOST_SEEDS else 'more than 100'})"
+                         for row, n in needs.items())  # fmt: skip
+        if rows:
+            yield (
                 f"Not shown to differ from the best on {column}; in brackets, how many seeds per "
                 f"row would about be needed: {rows}."
             )
-    return sentences
 
 
-def _column_note(table: Table, spec: TableSpec, column: str) -> str:
+def _column_note(table: Table, column: str) -> str:
     runs = table.runs[table.runs["column"] == column]
     first = runs.iloc[0]
     machines = sorted({*(runs["machine.device"] + ", threads " + runs["machine.threads"].map(str))})
@@ -94,7 +102,7 @@ def _column_note(table: Table, spec: TableSpec, column: str) -> str:
                 parts.append(f"the {what} {scores.max():.2f} % ({scores.idxmax()})")
     budgets = " or ".join(runs["record"].map(_budget_name).unique())
     parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
-    if spec.speed and column not in table.timed:
+    if table.spec.speed and column not in table.timed:
         parts.append("no speed or memory, because they come from different machines")
     return one_line(f"{column}: {'; '.join(parts)}.")
 
@@ -129,25 +137,27 @@ def compute_class(compute: Mapping[str, Any]) -> str:
 
 def conversion_notes(
     table: Table, control: str, floor: pd.Series, stage_2: str, usual: Mapping[str, str]
-) -> list[str]:
+) -> Iterator[str]:
     """All that a reader of a table of conversions must know; `usual` are the settings of the rows
     of each attention that name no others."""
     floors = ", ".join(f"{task} {value:.1f}" for task, value in floor.items())
     machines = {f"{r.get('machine.device') or 'unknown device'} (torch {r.get('versions.torch')})"
                 for r in table.runs["record"]}  # fmt: skip
-    notes = [
+    yield (
         "Scores in % (on images top-1 accuracies), on the dev set, of the epoch that is best on "
-        "that dev set: mean over seeds ± sample standard deviation (number of seeds).",
-        f"{control}: the teacher, which keeps its softmax, after the same stage 2 as the others.",
+        "that dev set: mean over seeds ± sample standard deviation (number of seeds)."
+    )
+    yield f"{control}: the teacher, which keeps its softmax, after the same stage 2 as the others."
+    yield (
         "Recovery: the score in % of the teacher's, for rows that have every task. Mean of ratios: "
         "the mean over tasks of score / teacher. Ratio of means: mean score / mean score of the "
         f"teacher. Headroom: the score above always giving one answer ({floors}), in % of the "
-        "teacher's, mean over tasks.",
-        *comparisons(table),
-        f"Stage 2 of every row: {stage_2}. Run on {', '.join(sorted(machines))}.",
-    ]
+        "teacher's, mean over tasks."
+    )
+    yield from comparisons(table)
+    yield f"Stage 2 of every row: {stage_2}. Run on {', '.join(sorted(machines))}."
     if not table.cells["learned"].all():
-        notes.append(f"{FLOOR}; not ranked, and a row with no other score has no recovery.")
-    notes += [f"Rows of {name} that name no other settings have {shown}."
-              for name, shown in usual.items() if shown]  # fmt: skip
-    return notes
+        yield f"{FLOOR}; not ranked, and a row with no other score has no recovery."
+    for name, settings in usual.items():
+        if settings:
+            yield f"Rows of {name} that name no other settings have {settings}."

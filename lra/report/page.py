@@ -20,8 +20,8 @@ from lra.report.table import Table, mark_of, text_of
 HERE = Path(__file__).parent
 SCRIPTS = ("static/dataTables.min.js", "page.js")
 SHORT = ("demo", "quick")  # protocols with a small part of the benchmark's steps
-VERDICTS = {"": ("", ""), " ↓": ("worse", "shown to be worse"),
-            " ∅": ("worse", "no better than one answer")}  # fmt: skip
+VERDICTS = {"": ("", ""), "↓": ("worse", "shown to be worse"),
+            "∅": ("worse", "no better than one answer")}  # fmt: skip
 
 
 def page(tables: Sequence[Table], results: Path) -> str:
@@ -34,7 +34,9 @@ def page(tables: Sequence[Table], results: Path) -> str:
     return environment.get_template("page.html").render(
         {"sections": sections, "floor": FLOOR},
         tables=[(table, _body(table)) for table in tables],
-        pictures={t.name: sorted((results / "figures").glob(f"{t.name}-*.png")) for t in tables},
+        pictures={
+            t.spec.name: sorted((results / "figures").glob(f"{t.spec.name}-*.png")) for t in tables
+        },
         scripts={b64encode(sha256(s.encode()).digest()).decode(): s for s in scripts},
         runs=len(runs),
         full=sum(r.get("budget", 0) >= 1 for r in ours),
@@ -45,21 +47,20 @@ def page(tables: Sequence[Table], results: Path) -> str:
 
 def _body(table: Table) -> pd.DataFrame:
     """The table as texts; its scores as what `_score` says of them."""
-    body = wide(table, text_of).apply(lambda column: column.str.strip("–")).astype(object)
-    runs = dict(iter(table.runs.groupby(["row", "column"], sort=False)))
+    body = wide(table).apply(lambda column: column.str.strip("–")).astype(object)
     for (row, column), cell in table.cells.iterrows():
-        body.at[row, column] = _score(table, cell, runs.get((row, column)))
+        body.at[row, column] = _score(table, cell)
     return body
 
 
-def _score(table: Table, cell: pd.Series, runs: pd.DataFrame | None) -> dict[str, Any]:
+def _score(table: Table, cell: pd.Series) -> dict[str, Any]:
     """Give text, number to sort by, look, words for a screen reader and lines of the tooltip."""
-    shown = {"text": text_of(cell) + mark_of(cell), "order": round(cell["score"], 4)}
-    if runs is None:  # the teacher of conversions
+    shown = {"text": f"{text_of(cell)} {mark_of(cell)}".strip(), "order": round(cell["score"], 4)}
+    if not cell["runs"]:  # the teacher of conversions
         return shown
     look, verdict = ("best", "best mean") if cell["best"] else VERDICTS[mark_of(cell)]
-    scores = map("seed {}: {:.2f}".format, runs["seed"], runs["score"])
-    facts, first = [", ".join(scores), verdict], runs["record"].iloc[0]
+    scores = map("seed {}: {:.2f}".format, cell["seed"], cell["values"])
+    facts, first = [", ".join(scores), verdict], cell["record"]
     if pd.notna(cell["p"]):
         facts.append(f"p = {cell['p']:.2g} against the best")
     if (n := cell["needs"]) > 0:
@@ -67,8 +68,8 @@ def _score(table: Table, cell: pd.Series, runs: pd.DataFrame | None) -> dict[str
     if table.costs:
         facts.append(f"{cell['parameters']:,.0f} parameters, {compute_class(first['compute'])}")
     facts += [first.get("command") or "the command was not recorded"]
-    facts.append(f"revision {' '.join(runs['revision'].unique())}; runs {' '.join(cell['runs'])}")
-    end = f" seed{'s' * (len(runs) > 1)}, {verdict}"
+    facts.append(f"revision {cell['revisions']}; runs {' '.join(cell['runs'])}")
+    end = f" seed{'s' * (cell['seeds'] > 1)}, {verdict}"
     words = text_of(cell).replace("±", "plus minus").replace(" (", ", ").replace(")", end)
     shown |= {"look": look, "words": words.strip(", ")}
     return shown | {"facts": "\n".join(filter(None, facts))}

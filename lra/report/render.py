@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -11,8 +11,8 @@ import pandas as pd
 from lra.base.config import csv_text
 from lra.report.notes import compute_class
 from lra.report.specs import published, published_table
-from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
-from lra.results.record import STAGES
+from lra.report.table import CONDITIONS, LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
+from lra.results.record import STAGES, Record
 
 GENERATED = (
     "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
@@ -32,6 +32,13 @@ AGREEMENTS = (
     "Spearman's correlation of the ranks of methods here, by column, with those in {name}, and its "
     "95 % interval (Fisher's z) if methods were drawn at random; the spread of seeds is not in it."
 )
+# Columns of effects and agreements, whose numbers effects.py has.
+EFFECT = {"setting": "{setting}: {level} against {base}", "difference": "{mean:+.1f}",
+          "95 % interval": "{low:+.1f} to {high:+.1f}", "pairs (runs)": "{pairs} ({runs})",
+          "range": "{least:+.1f} to {largest:+.1f}"}  # fmt: skip
+AGREEMENT = {"column": "{column}", "with": "{with}", "methods": "{methods}",
+             "correlation": "{correlation:+.2f}",
+             "95 % interval": "{low:+.2f} to {high:+.2f}"}  # fmt: skip
 RULES = (
     "What rules score on the test examples, fitted to the training examples (lra data baseline). A "
     "rule reads what its last column says and no more; it is no attention, and not ranked."
@@ -45,9 +52,6 @@ CSV_COLUMNS = ("table", "row", "attention", "options", "column", "score", "devia
                "gflops", "compute", "steps_per_second", "peak_memory_mib", "published", "source",
                "protocol", "budget", "steps", "batch", "data_source", "fingerprint", "revisions",
                "runs")  # fmt: skip
-# Columns of what all runs of a cell share, with their facts.
-CONDITIONS = {"protocol": "protocol", "budget": "budget", "steps": "steps", "batch": "batch",
-              "data_source": "data.source"}  # fmt: skip
 TEX = str.maketrans({
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
@@ -59,15 +63,21 @@ TEX = str.maketrans({
 # ---------------------------------------------------------------------- frames of texts
 
 
-def wide(table: Table, text_of: Callable[[pd.Series], str]) -> pd.DataFrame:
-    """The table as texts, a line per row: its cells, then costs of one column, or summaries."""
-    texts = table.cells.apply(text_of, axis=1).unstack("column")
-    shown = texts.reindex(index=table.rows.index, columns=table.columns).fillna("")
+def wide(table: Table, escape: Callable[[str], str] = str, bold: str = "{}") -> pd.DataFrame:
+    """The table as texts of a language, a line per row: its cells, of which the best are bold, then
+    costs of one column, or summaries."""
+
+    def text(cell: pd.Series) -> str:
+        score, mark = escape(text_of(cell)), mark_of(cell)
+        return (bold.format(score) if cell["best"] else score) + " " * len(mark) + escape(mark)
+
+    shown = table.cells.apply(text, axis=1).unstack("column")
+    shown = shown.reindex(index=table.rows.index, columns=table.columns).fillna("")
     shown = shown.rename_axis("attention")
     if table.single:
-        return shown.join(costs(table, table.single))
+        return shown.join(costs(table, table.single).map(escape))
     for name in table.summaries:
-        shown[name] = table.rows[name].map(lambda n: "–" if pd.isna(n) else f"{n:.1f}")
+        shown[name] = [escape("–" if pd.isna(n) else f"{n:.1f}") for n in table.rows[name]]
     return shown.assign(tasks=table.rows["coverage"]) if table.summaries else shown
 
 
@@ -94,13 +104,14 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
         yield f"Cost on {column}", "", costs(table, column)
     if not table.rules.empty:
         yield "Rules", RULES, rules(table)
-    if table.published and table.cells["published"].notna().any():
+    if table.spec.published and table.cells["published"].notna().any():
         yield "Beside the published numbers", *beside(table)
     if not table.effects.empty:
-        yield "Effect of each setting", EFFECTS, effects(table)
+        yield "Effect of each setting", EFFECTS, lines_of(table.effects, EFFECT)
     if not table.agreements.empty:
         name = table.agreements["other"].iloc[0]
-        yield f"The order in {name}", AGREEMENTS.format(name=name), orders(table)
+        text = AGREEMENTS.format(name=name)
+        yield f"The order in {name}", text, lines_of(table.agreements, AGREEMENT)
     if not table.pairs.empty:
         yield "Example by example", PAIRS, table.pairs
 
@@ -108,7 +119,7 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
 def beside(table: Table) -> tuple[str, pd.DataFrame]:
     """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked,
     with the sources."""
-    printed = published_table(str(table.published))
+    printed = published_table(str(table.spec.published))
     cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
     pair = f"{{:.1f}} / {{:.{printed['digits']}f}}".format
     both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
@@ -130,42 +141,21 @@ def rules(table: Table) -> pd.DataFrame:
     return scores.assign(reads=ordered["reads"]).rename_axis("rule")
 
 
-def effects(table: Table) -> pd.DataFrame:
-    """The lines of the effects as texts: `positions: rope against none`, and its numbers."""
-    lines = [
-        {
-            "setting": f"{e['setting']}: {e['level']} against {e['base']}",
-            "difference": f"{e['mean']:+.1f}",
-            "95 % interval": interval(e["mean"] - e["half_width"], e["mean"] + e["half_width"], 1),
-            "pairs (runs)": f"{len(e['cells'])} ({len(e['differences'])})",
-            "range": f"{e['differences'][0]:+.1f} to {e['differences'][-1]:+.1f}",
-        }
-        for e in table.effects.to_dict("records")
-    ]
-    return pd.DataFrame(lines).set_index("setting")
-
-
-def orders(table: Table) -> pd.DataFrame:
-    lines = [
-        {"column": a["column"], "with": a["with"], "methods": str(len(a["methods"])),
-         "correlation": f"{a['correlation']:+.2f}",
-         "95 % interval": interval(a["low"], a["high"], 2)}
-        for a in table.agreements.to_dict("records")
-    ]  # fmt: skip
-    return pd.DataFrame(lines).set_index("column")
-
-
-def interval(low: float, high: float, digits: int) -> str:
-    return "–" if pd.isna(low) else f"{low:+.{digits}f} to {high:+.{digits}f}"
+def lines_of(numbers: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+    """Lines of effects or agreements as texts, by the pattern of each column."""
+    lines = [[pattern.format_map(line) for pattern in columns.values()]
+             for line in numbers.to_dict("records")]  # fmt: skip
+    texts = pd.DataFrame(lines, columns=[*columns]).set_index(next(iter(columns)))
+    return texts.replace("+nan to +nan", "–")  # no interval
 
 
 # ---------------------------------------------------------------------- Markdown
 
 
 def markdown(table: Table, results: Path) -> str:
-    parts = [f"# {escape_md(table.title)}", GENERATED]
-    parts += [f"**{escape_md(table.caveat)}**"] if table.caveat else []
-    parts.append(grid(_escaped(wide(table, _md_cell), table, escape_md)))
+    parts = [f"# {escape_md(table.spec.title)}", GENERATED]
+    parts += [f"**{escape_md(table.spec.caveat)}**"] if table.spec.caveat else []
+    parts.append(grid(wide(table, escape_md, "**{}**")))
     parts.append("\n".join(f"* {escape_md(note)}" for note in table.notes))
     for title, text, body in sections(table):
         parts += [f"## {title}", escape_md(text), grid(body.map(escape_md))]
@@ -173,40 +163,31 @@ def markdown(table: Table, results: Path) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _md_cell(cell: pd.Series) -> str:
-    return (f"**{text_of(cell)}**" if cell["best"] else text_of(cell)) + mark_of(cell)
-
-
-def _escaped(shown: pd.DataFrame, table: Table, escape: Callable[[str], str]) -> pd.DataFrame:
-    """Escape what is not a cell's own text."""
-    return shown.assign(**{c: shown[c].map(escape) for c in shown if c not in table.columns})
-
-
 def _runs(table: Table, results: Path) -> pd.DataFrame:
     """The runs of every cell, with the file of their records."""
-
-    def described(runs: pd.DataFrame) -> dict[str, str]:
-        first, place = runs.iloc[0], Path(runs["path"].iloc[0]).resolve()
-        name = first["run"].rpartition("-seed-")[0]
+    lines = []
+    for (row, column), cell in table.cells[table.cells["runs"].astype(bool)].iterrows():
+        name, place = cell["runs"][0].rpartition("-seed-")[0], Path(cell["path"]).resolve()
         if place.is_relative_to(results.resolve()):
             name = f"[{name}](../{place.relative_to(results.resolve()).as_posix()})"
-        scores = [r.get("scores") or {} for r in runs["record"]]
-        stages = (" → ".join(f"{s} {100 * of[s]['score']:.1f}" for s in STAGES if s in of)
-                  for of in scores)  # fmt: skip
-        return {
+        lines.append({
+            "attention": row,
+            "column": column,
             "run": name,
-            "seeds": " ".join(runs["seed"].map(str)),
-            "score": " ".join(runs["score"].map("{:.2f}".format)),
-            **({} if table.costs else {"stages": "; ".join(stages)}),
-            "data": first["fingerprint"] or "not recorded",
-            "revision": " ".join(dict.fromkeys(runs["revision"])),
-        }
-
-    groups = table.runs.groupby(["row", "column"], sort=False)
-    lines = [{"attention": row, "column": column} | described(runs)
-             for (row, column), runs in groups]  # fmt: skip
+            "seeds": " ".join(map(str, cell["seed"])),
+            "score": " ".join(map("{:.2f}".format, cell["values"])),
+            **({} if table.costs else {"stages": "; ".join(map(_stages, cell["records"]))}),
+            "data": "not recorded" if pd.isna(cell["fingerprint"]) else cell["fingerprint"],
+            "revision": cell["revisions"],
+        })  # fmt: skip
     lines.sort(key=lambda line: table.rows.index.get_loc(line["attention"]))
     return pd.DataFrame(lines).set_index("attention")
+
+
+def _stages(record: Record) -> str:
+    """`teacher 84.1 → swap 77.5 → best 82.8`"""
+    scores = record["scores"]
+    return " → ".join(f"{s} {100 * scores[s]['score']:.1f}" for s in STAGES if s in scores)
 
 
 def grid(frame: pd.DataFrame) -> str:
@@ -226,21 +207,18 @@ def escape_md(text: str) -> str:
 
 def latex(table: Table, results: Path) -> str:
     """The table, with the runs of each row in comments."""
-    comments = [f"{table.title}. {GENERATED.replace('`', '')}", table.caveat, *table.notes]
+    comments = [
+        f"{table.spec.title}. {GENERATED.replace('`', '')}",
+        table.spec.caveat,
+        *table.notes,
+    ]
     comments += [f"{row}, {column}: {' '.join(names)}"
                  for (row, column), names in table.cells["runs"].items() if names]  # fmt: skip
-    body = _escaped(wide(table, _tex_cell), table, escape_tex)
+    body = wide(table, escape_tex, r"\textbf{{{}}}")
     body = body.rename(index=escape_tex, columns=escape_tex).reset_index()
     shape = "l" + "r" * (body.shape[1] - 1)
     text = body.to_latex(index=False, column_format=shape, escape=False)
     return "\n".join(f"% {one_line(comment)}" for comment in comments if comment) + "\n" + text
-
-
-def _tex_cell(cell: pd.Series) -> str:
-    mean = rf"\mathbf{{{cell['score']:.1f}}}" if cell["best"] else f"{cell['score']:.1f}"
-    spread = "" if pd.isna(cell["deviation"]) else rf" \pm {cell['deviation']:.1f}"
-    mark = {" ∅": r"^{\emptyset}", " ↓": r"^{\downarrow}"}.get(mark_of(cell), "")
-    return f"${mean}{spread}{mark}$" + (f" ({cell['seeds']})" if cell["seeds"] else "")
 
 
 def escape_tex(text: str) -> str:
@@ -249,31 +227,23 @@ def escape_tex(text: str) -> str:
 
 def to_csv(table: Table, results: Path) -> str:
     """A line per cell, with everything that is shown of it."""
+    cells = table.cells.reset_index().join(table.rows[["attention", "options"]], on="row")
     places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
-    cells = table.cells.reset_index().sort_values(["row", "column"], key=lambda s: s.map(places))
-    rows = table.rows.loc[cells["row"]]
-    cells["attention"] = rows["attention"].to_numpy()
-    cells["options"] = rows["options"].map(pairs_of).to_numpy()
+    cells = cells.sort_values(["row", "column"], key=lambda names: names.map(places))
+    cells["table"] = table.spec.name
+    cells["options"] = cells["options"].map(pairs_of)
     cells["runs"] = cells["runs"].map(" ".join)
-    groups = table.runs.groupby(["row", "column"], sort=False)
-    facts = groups.agg(
-        fingerprint=("fingerprint", "first"),
-        revisions=("revision", lambda r: " ".join(dict.fromkeys(r))),
-        **({name: (fact, "first") for name, fact in CONDITIONS.items()} if table.costs else {}),
-    )
-    cells = cells.join(facts, on=["row", "column"]).assign(table=table.name)
     if table.costs:
         cells["gflops"] = cells["flops"] / 1e9
         cells["budget"] = cells["budget"].map("{:g}".format)
         cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
         untimed = ~cells["column"].isin(table.timed)
         cells.loc[untimed, ["steps_per_second", "peak_memory_mib"]] = None
-    cells = cells[[c for c in CSV_COLUMNS if c in cells]]
-    whole = {c: "Int64" for c in ("seeds", "needs", "parameters") if c in cells}
-    cells = cells.round({"parameters": 0}).astype(whole)
-    for name in cells.select_dtypes(exclude=["number", "bool"]):
-        values = [csv_text(v) if isinstance(v, str) else v for v in cells[name]]
-        cells[name] = pd.Series(values, cells.index, dtype=cells[name].dtype)
+    left_out = () if table.costs else CONDITIONS
+    cells = cells[[c for c in CSV_COLUMNS if c in cells and c not in left_out]]
+    cells = cells.map(lambda value: csv_text(value) if isinstance(value, str) else value)
+    dtypes = {"seeds": "Int64", "needs": "Int64", "parameters": "Int64", "published": object}
+    cells = cells.round({"parameters": 0}).astype({c: dtypes[c] for c in dtypes if c in cells})
     return cells.to_csv(index=False, float_format="%.4f", lineterminator="\n")
 
 

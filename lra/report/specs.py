@@ -58,6 +58,14 @@ def specs(results: Path) -> list[TableSpec]:
     return entries
 
 
+def below(runs: pd.DataFrame, place: Path) -> pd.Series:
+    """Whether the record of each run lies in this folder, or in the file of this name."""
+    place = place.resolve()
+    inside = {path: Path(path).resolve().with_suffix("").is_relative_to(place)
+              for path in runs["path"].unique()}  # fmt: skip
+    return runs["path"].map(inside).astype(bool)
+
+
 def select(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     """The runs that meet every condition; UserError for a key that no run has. `luna.M: 8` is a
     condition for luna's runs only, any other key is a column of every run (docs/columns.md)."""
@@ -94,11 +102,9 @@ def published_score(
 ) -> tuple[float | None, str | None]:
     """The score of a method on a task in a published table and its source, or twice None. Rows of
     LUNA's ablations are named by its options, such as `M=8 L=4`."""
-    printed: dict[str, Any] = published_table(name) if name else {"tasks": ()}
-    for row, values in printed["rows"].items() if task in printed["tasks"] else ():
-        pairs = [part.split("=") for part in row.split()]
-        named = dict(pairs) if all(len(pair) == 2 for pair in pairs) else {}
-        of_luna = method == "luna" and all(str(options.get(k)) == v for k, v in named.items())
-        if row == method or (named and of_luna):
+    printed = published_table(name) if name else {"tasks": (), "rows": {}}
+    words = {f"{key}={value}" for key, value in options.items()} if method == "luna" else {method}
+    for row, values in printed["rows"].items():
+        if task in printed["tasks"] and (row == method or {*row.split()} <= words):
             return values["values"][printed["tasks"].index(task)], values["source"]
     return None, None

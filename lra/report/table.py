@@ -12,10 +12,14 @@ import pandas as pd
 
 from lra.base.config import UserError
 from lra.report import stats
+from lra.report.specs import TableSpec
 
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
 PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
+# Facts that all training runs of a cell share, and their columns.
+CONDITIONS = {"protocol": "protocol", "budget": "budget", "steps": "steps", "batch": "batch",
+              "data_source": "data.source"}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -28,26 +32,26 @@ class Table:
     runs:  a line per run shown, with its row and column; otherwise as in docs/columns.md
     """
 
-    name: str
-    title: str
+    spec: TableSpec
     columns: list[str]  # tasks, or values of a setting
     rows: pd.DataFrame
     cells: pd.DataFrame
     runs: pd.DataFrame
     taken: pd.DataFrame  # `runs`, and those not shown: repeated, or of a rate that is not the best
     summaries: tuple[str, ...] = ()  # names of the columns over all columns
-    published: str | None = None  # the published table shown beside this one
     costs: bool = False  # parameters, FLOPs and class of compute are shown
     timed: tuple[str, ...] = ()  # columns whose runs were all timed on one machine
-    axis: str = ""  # what the columns are values of: pairs of `pairs=16`; "" for tasks
-    conditions: str = ""  # what all runs share, in a few words
-    caveat: str = ""  # what these runs cannot show
     notes: Sequence[str] = ()  # what a reader must know
     # what rules without attention score (lra/data/rules.py): a line per rule, by column
     rules: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)
     effects: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     agreements: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     pairs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # paired tests of rows
+
+    @property
+    def axis(self) -> str:
+        """What the columns are values of: `pairs` of `pairs=16`; empty for tasks."""
+        return short_name(self.spec.columns)
 
     @property
     def single(self) -> str | None:
@@ -71,13 +75,19 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
         seeds=("seed", "size"),
         values=("score", list),
         floor=("floor", "first"),
+        seed=("seed", list),
         runs=("run", list),
+        records=("record", list),
         record=("record", "first"),
+        path=("path", "first"),
+        fingerprint=("fingerprint", "first"),
+        revisions=("revision", lambda revisions: " ".join(dict.fromkeys(revisions))),
         task=("task", "first"),
         method=("method", "first"),
         examples=("examples", "first"),
         dead=("dead_queries", lambda shares: 100 * shares.mean()),
         **{name: (name, "mean") for name in COSTS},
+        **{name: (fact, "first") for name, fact in CONDITIONS.items() if fact in runs},
     )
     networks = runs.assign(network=runs["identity"] + runs["code"]).groupby(["row", "column"])
     if (mixed := networks["network"].nunique() > 1).any():
@@ -109,7 +119,7 @@ def text_of(cell: pd.Series) -> str:
 def mark_of(cell: pd.Series) -> str:
     """Behind a mean: shown to be worse than the best, or no better than a rule."""
     ruled = not cell["learned"] or cell["score"] <= cell.get("rule", -1)
-    return " ∅" if ruled else " ↓" if cell["worse"] else ""
+    return "∅" if ruled else "↓" if cell["worse"] else ""
 
 
 # ---------------------------------------------------------------------- which runs share a table

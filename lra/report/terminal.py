@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from lra.base.config import UserError, nearest
-from lra.report.build import build, comparable, compared, conversions
-from lra.report.render import EFFECTS, WRITERS, effects, wide
-from lra.report.specs import TableSpec, select
-from lra.report.table import Table, mark_of, text_of
+from lra.report.build import build, compared, conversions
+from lra.report.render import EFFECT, EFFECTS, WRITERS, lines_of, wide
+from lra.report.specs import TableSpec, below, select, specs
+from lra.report.table import Table
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.runs.schema import TRAINING
@@ -28,15 +28,8 @@ IN_NOTES = ("model", "budget", "precision", "protocol.name", "protocol.version",
             "compute.budget.flops")  # fmt: skip
 
 
-def tables_of_runs(a: Namespace, speed: bool = True) -> list[Table]:
-    """Runs that differ in more than the attention, its options, the seed and what `--vary` names
-    never share a table."""
-    runs = _selected(frame_of(load_records([a.runs], skip=True)), a)
-    return [*_tables(runs, a, speed), *conversions(runs)]
-
-
-def print_tables(a: Namespace, speed: bool) -> None:
-    tables = tables_of_runs(a, speed)
+def print_tables(a: Namespace) -> None:
+    tables = tables_of_runs(a)
     if a.format:
         texts = [WRITERS[a.format](table, Path("/nowhere")) for table in tables]
         if a.format == "csv":  # one head for all
@@ -45,41 +38,63 @@ def print_tables(a: Namespace, speed: bool) -> None:
         return
     console = Console(highlight=False)
     for table in tables:
-        body = wide(table, lambda cell: text_of(cell) + mark_of(cell))
-        console.print(_grid(table.title, table.notes, body, console.width), "")
+        console.print(_grid(table.spec.title, table.notes, wide(table), console.width), "")
         if not table.effects.empty:
-            changes = effects(table)
+            changes = lines_of(table.effects, EFFECT)
             console.print(_grid("effect of each setting", [EFFECTS], changes, console.width), "")
 
 
-def _selected(runs: pd.DataFrame, a: Namespace) -> pd.DataFrame:
-    """The runs that the options name; UserError for a name that none of them has."""
+def tables_of_runs(a: Namespace) -> list[Table]:
+    """The tables of the runs that the options name. Runs that differ in more than the attention,
+    its options, the seed and what `--vary` names never share one."""
+    runs = frame_of(load_records([a.runs], skip=True))
     if runs.empty:
         raise UserError(f"{a.runs} holds no finished run; train one first: lra train")
-    settings = [name for part in compared(runs) for name in part if runs[name].notna().any()]
+    training = runs[runs["kind"] == TRAINING]
+    settings = [name for part in compared(training) for name in part if runs[name].notna().any()]
     names = {"task": {*runs["task"]}, "attention": {*runs["attention"]}, "vary": settings}
     for option, there in names.items():
         for name in {*getattr(a, option)} - {*there}:
             near = nearest(name, there)
             raise UserError(f"--{option} {name}: the runs in {a.runs} have none{near}")
-    wanted = {key: getattr(a, key) for key in ("task", "attention") if getattr(a, key)}
-    if (runs := select(runs, wanted)).empty:
+    runs = select(runs, {key: getattr(a, key) for key in ("task", "attention") if getattr(a, key)})
+    if runs.empty:
         raise UserError(f"{a.runs} holds no finished run of these attentions on these tasks")
-    return runs
+    return [*_training(runs[runs["kind"] == TRAINING], a), *conversions(runs)]
 
 
-def _tables(runs: pd.DataFrame, a: Namespace, speed: bool) -> Iterator[Table]:
-    runs = runs[runs["kind"] == TRAINING]
-    number, folder = Counter[str](), Path(a.runs).resolve().parent  # of a file of rules
+def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
+    results, number = Path(a.results), Counter[str]()
+    # Runs that shared their machine with other work, as the tables of results/ say.
+    shared = [below(runs, results / "records" / s.records) for s in specs(results) if not s.speed]
+    folder = Path(a.runs).resolve().parent  # of a file of rules
     vary = a.vary or searched(runs)
     for group, differences in comparable(runs, vary):
         tasks = group["task"].unique()
         number[name := "-".join(tasks)] += 1
         name += f"-{number[name]}" if number[name] > 1 else ""
         differ = [f"{k} {v}" for k, v in differences.items() if k not in IN_NOTES]
+        speed = not any(there[group.index].any() for there in shared)
         spec = TableSpec(name=name, title=", ".join([*tasks, *differ]), vary=vary,
                          effects=a.effects, speed=speed)  # fmt: skip
         yield build(spec, group, folder)
+
+
+def comparable(
+    runs: pd.DataFrame, vary: Sequence[str] = ()
+) -> Iterator[tuple[pd.DataFrame, dict[str, str]]]:
+    """The runs in groups that may share a table, in which the settings of `vary` may differ: as few
+    as there can be, with as many tasks; each with the facts in which runs of one task differ."""
+    if runs.empty:
+        return
+    of_table, of_column = compared(runs, vary)
+    texts = runs[[*of_table, *of_column]].fillna("absent").map(str)
+    table, column = (texts[facts].agg("|".join, axis=1) for facts in (of_table, of_column))
+    nth = column.groupby([table, runs["task"]]).transform(lambda keys: pd.factorize(keys)[0])
+    counts = texts.groupby(runs["task"]).nunique().max()
+    for _, group in runs.groupby([table, nth], sort=False):
+        differ = texts.loc[group.index, counts.index[counts > 1]]
+        yield group, {fact: " or ".join(differ[fact].unique()) for fact in differ}
 
 
 def searched(runs: pd.DataFrame) -> list[str]:
@@ -91,9 +106,12 @@ def searched(runs: pd.DataFrame) -> list[str]:
 
 
 def _grid(title: str, notes: Sequence[str], body: pd.DataFrame, width: int) -> Grid:
-    """Names stay whole; columns that are too many for the terminal are left out from the right."""
+    """Where columns are too many for the terminal, long names are folded and the last columns left
+    out."""
     lines = body.reset_index()
     needs = [max(map(len, (name, *lines[name]))) + 1 for name in lines]
+    if sum(needs) > width + 1:
+        needs[0] = min(needs[0], width // 2)
     fit = max(2, sum(pd.Series(needs).cumsum() <= width + 1))
     if left_out := [*lines.columns[fit:]]:
         notes = [*notes, f"Not shown on {width} columns: {', '.join(left_out)}."]
@@ -101,7 +119,7 @@ def _grid(title: str, notes: Sequence[str], body: pd.DataFrame, width: int) -> G
                 title_style="bold", title_justify="left", caption="\n".join(notes),
                 caption_style="dim", caption_justify="left")  # fmt: skip
     for i, name in enumerate(lines.columns[:fit]):
-        grid.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
+        grid.add_column(name, justify="right" if i else "left", no_wrap=i > 0, max_width=needs[i])
     for line in lines[lines.columns[:fit]].itertuples(index=False, name=None):
         grid.add_row(*line)
     return grid

@@ -49,22 +49,17 @@ def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
 
 def rows_of(runs: pd.DataFrame, word: str = "") -> str:
     """The rows of these runs, a line each in the words of `find_runs`: the word that named them all
-    or their attention, and as few of the settings in which they differ as tell them apart."""
+    or their attention, and settings that tell them apart."""
     rows = runs.drop_duplicates(["identity", "code"]).sort_values("attention", kind="stable")
-    texts, keys = rows[list(differences(rows))].map(str), ["attention"]
-    texts["attention"] = word or rows["attention"]
-
-    def told_apart(keys: Sequence[str]) -> int:
-        return len(texts[[*keys]].drop_duplicates())
-
-    for key in sorted(texts, key=lambda key: not key.startswith(("attention.", "task"))):
-        keys += [key] * (told_apart([*keys, key]) > told_apart(keys))
-    for key in keys[1:]:
-        others = [k for k in keys if k != key]
-        keys = others if told_apart(others) == told_apart(keys) else keys
-    lines = [",".join(f"{k.removeprefix('attention.')}={v}" for k, v in line.items()
-                      if v not in ("nan", "None")).removeprefix("attention=")
-             for line in texts[keys].drop_duplicates().to_dict("records")]  # fmt: skip
+    lines = [word or attention for attention in rows["attention"]]
+    for key in sorted(
+        differences(rows), key=lambda key: not key.startswith(("attention.", "task"))
+    ):
+        name = key.removeprefix("attention.")
+        longer = [line if str(value) in ("nan", "None") else f"{line},{name}={value}"
+                  for line, value in zip(lines, rows[key], strict=True)]  # fmt: skip
+        lines = longer if len({*longer}) > len({*lines}) else lines
+    lines = [*dict.fromkeys(lines)]
     more = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
     return "\n".join(f"  {line}" for line in [*lines[:LISTED], *more]) or "  none"
 
@@ -154,14 +149,14 @@ def example_by_example(
     runs: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]
 ) -> pd.DataFrame:
     """Paired tests of a table of conversions, a line per pair of rows and a column per task: every
-    two rows that have all tasks, and every row with the usual one of its attention, whose short
-    name begins the other's."""
-    short = dict(zip(runs["row"], runs["short"], strict=True))
+    two rows that have all tasks, and two of one attention of which one has the settings of the
+    other and more."""
     complete = {*rows.index[rows["coverage"] == f"{len(columns)}/{len(columns)}"]}
+    names = rows[["attention", "options"]].itertuples()
+    named = {row: {("attention", name), *options.items()} for row, name, options in names}
 
     def wanted(a: str, b: str) -> bool:
-        pairs = ((short[a], short[b]), (short[b], short[a]))
-        return {a, b} <= complete or any(b.startswith((f"{a} ", f"{a},")) for a, b in pairs)
+        return {a, b} <= complete or named[a] <= named[b] or named[b] <= named[a]
 
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for task in columns:

@@ -35,7 +35,7 @@ def test_costs_seeds_and_dead_queries(
         TableSpec(name="recall", title="R", where={"task": "recall"}, columns="task.pairs"),
         TableSpec(name="recall_luna", title="L", where={"attention": "luna", "task.pairs": 32}),
     ]
-    tables = {table.name: table for table in build_all(specs, frame(runs), runs)}
+    tables = {table.spec.name: table for table in build_all(specs, frame(runs), runs)}
     for draw in (overview.draw_costs, overview.draw_seeds, overview.draw_dead):
         assert draw(RESULTS, frame(runs), tables, tmp_path)
     costs, seeds, dead = (figure.axes for figure in drawn)
