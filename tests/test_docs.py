@@ -96,7 +96,7 @@ SMALL = {
 
 
 def commands(page: str) -> Iterator[str]:
-    """The lines of its blocks of shell or without a language, and what stands inline with settings
+    """The lines of its blocks of shell, and what stands inline with settings
     or flags."""
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
     for i, part in enumerate(re.split(r"^```", text, flags=re.M)):
@@ -105,7 +105,7 @@ def commands(page: str) -> Iterator[str]:
             lines = [code for code in inline if re.search(r"=| -", code) and "..." not in code]
         else:
             language, *lines = part.splitlines()
-            lines = lines if language in ("", "sh") else []
+            lines = lines if language in ("sh", "console") else []
         for line in lines:
             line = re.sub(r"\s+# .*", "", line).removeprefix("$ ").strip()
             if re.match(rf"({PROGRAMS}) ", line):
