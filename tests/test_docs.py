@@ -88,8 +88,8 @@ SMALL = {
     "protocol.data.max_length=512 protocol.data.pad_to=512",
     "convert": "model.path=model data.path=glue recipe=small recipe.epochs=1 recipe.stage1_steps=2 "
     "recipe.max_length=8",
-    "data prepare pathx": "n=24",
-    "data show pathx": "n=24",
+    "data prepare path": "n=24",
+    "data show path": "n=24",
     "data export pathx": "n=24",
     **{f"data {action}": "source=tiny" for action in ("prepare", "show", "baseline")},
 }
