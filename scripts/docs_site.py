@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import html
+import json
 import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
 import griffe
+from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.nav import Link, Navigation, Section
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"\]\(([^)#:\s]+)")  # of Markdown, without addresses elsewhere
@@ -25,8 +27,9 @@ LOADED = re.compile(  # what a browser asks for by itself; a link is followed by
     r"""|url\(\s*["']?(?:https?:)?//|@import""",
     re.IGNORECASE,
 )
+# As the extension arithmatex leaves it.
+FORMULA = re.compile(r"(?s)\\([(\[])(.+?)\\[)\]](?=</(?:span|div)>)")
 LOADED_BY_PAGES = ["docs/site.css", "docs/iframe-worker.js"]
-TABLES = "Tables and benchmarks"  # a group of the navigation
 MODULES = ("lra", "lra.data", "luna", "luna.convert")
 
 
@@ -58,6 +61,32 @@ def markdown(paragraph: str) -> str:
     return re.sub(r"^(\w+)  +", r"* `\1`: ", paragraph, flags=re.MULTILINE)
 
 
+class Notebook(File):
+    """A notebook as a page: text, code, and what the code printed and drew."""
+
+    def is_documentation_page(self) -> bool:
+        return True
+
+    @property
+    def content_string(self) -> str:
+        parts = []
+        for cell in json.loads((ROOT / self.src_uri).read_text(encoding="utf-8"))["cells"]:
+            text = "".join(cell["source"])
+            parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+            for output in cell.get("outputs", []):
+                if "text" in output:
+                    parts.append("```text\n" + "".join(output["text"]) + "\n```")
+                elif image := output["data"].get("image/png"):
+                    parts.append(f'<img alt="" src="data:image/png;base64,{image.strip()}">')
+        return "\n\n".join(parts)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Formulas as MathML, which browsers draw without a script."""
+    display = {"(": "inline", "[": "block"}
+    return FORMULA.sub(lambda f: convert(html.unescape(f[2]), display=display[f[1]]), content)
+
+
 def on_files(files: Files, config: Any) -> Files:
     """The theme's files, the repository's, and a page for the public names of each module."""
     found = Files([file for file in files if file.src_dir != config.docs_dir])
@@ -65,17 +94,12 @@ def on_files(files: Files, config: Any) -> Files:
         page = f"# {module}\n\n::: {module}\n"
         found.append(File.generated(config, f"api/{module}.md", content=page))
     for path in linked([*pages(config.nav), *LOADED_BY_PAGES]):
-        file = File.generated(config, path, abs_src_path=str(ROOT / path))
+        kind = Notebook if path.endswith(".ipynb") else File
+        file = kind.generated(config, path, abs_src_path=str(ROOT / path))
         if path == "results/README.md":  # beside it lies an index.html
             file.dest_uri = "results/README.html"
         found.append(file)
     return found
-
-
-def on_nav(nav: Navigation, **_: Any) -> None:
-    """The page of all tables, which is no Markdown, before the tables."""
-    (tables,) = [s for s in nav.items if isinstance(s, Section) and s.title == TABLES]
-    tables.children.insert(0, Link("All tables, to sort", "results/index.html"))
 
 
 def pages(nav: Any) -> list[str]:

@@ -88,15 +88,15 @@ SMALL = {
     "protocol.data.max_length=512 protocol.data.pad_to=512",
     "convert": "model.path=model data.path=glue recipe=small recipe.epochs=1 recipe.stage1_steps=2 "
     "recipe.max_length=8",
-    "data prepare pathx": "n=24",
-    "data show pathx": "n=24",
+    "data prepare path": "n=24",
+    "data show path": "n=24",
     "data export pathx": "n=24",
     **{f"data {action}": "source=tiny" for action in ("prepare", "show", "baseline")},
 }
 
 
 def commands(page: str) -> Iterator[str]:
-    """The lines of its blocks of shell or without a language, and what stands inline with settings
+    """The lines of its blocks of shell, and what stands inline with settings
     or flags."""
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
     for i, part in enumerate(re.split(r"^```", text, flags=re.M)):
@@ -105,7 +105,7 @@ def commands(page: str) -> Iterator[str]:
             lines = [code for code in inline if re.search(r"=| -", code) and "..." not in code]
         else:
             language, *lines = part.splitlines()
-            lines = lines if language in ("", "sh") else []
+            lines = lines if language in ("sh", "console") else []
         for line in lines:
             line = re.sub(r"\s+# .*", "", line).removeprefix("$ ").strip()
             if re.match(rf"({PROGRAMS}) ", line):

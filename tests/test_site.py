@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,19 @@ def test_what_a_reader_without_a_server_needs_is_there(site: Path):
     assert '<script src="iframe-worker.js">' in page
     assert 'href="../results/index.html"' in page
     assert 'class="md-footer__link' in page, "previous and next"
+
+
+@pytest.mark.slow
+def test_formulas_and_notebooks_are_drawn(site: Path):
+    """Formulas as MathML, which needs no script; notebooks with what they printed and drew."""
+    page = (site / "docs" / "theory.html").read_text(encoding="utf-8")
+    assert "<mi>&#x003C6;</mi>" in page
+    assert "\\varphi" not in page
+    for path in site.rglob("*.html"):
+        assert not re.search('class="arithmatex">(?!<math)', path.read_text("utf-8")), path
+    page = (site / "notebooks" / "quickstart.html").read_text(encoding="utf-8")
+    assert 'src="data:image/png;base64,' in page
+    assert "done: test accuracy" in page
 
 
 @pytest.mark.slow
