@@ -41,7 +41,11 @@ def refuse_contradictions(records: Sequence[Record]) -> None:
 
 
 def check_records(
-    records: Sequence[Record], data_dir: Path, *, reevaluate: bool = False
+    records: Sequence[Record],
+    data_dir: Path,
+    conversion_data: Path | None = None,
+    *,
+    reevaluate: bool = False,
 ) -> Counter[str]:
     """Make every check, the slow ones too, and count records proven, recomputed and trusted."""
     from rich.console import Console
@@ -53,15 +57,18 @@ def check_records(
     counts: Counter[str] = Counter()
     problems: list[tuple[Record, str]] = []
     for record in track(records, "checking", console=Console(stderr=True)):
-        prepared, reasons = None, [*_score(record), *_cost(record)]
+        prepared, labels = None, dict[str, np.ndarray]()
         if record.kind == TRAINING:
             prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
+        elif conversion_data is not None:
+            labels = _labels_at_hand(record, conversion_data)
+        reasons = [*_score(record, labels), *_cost(record)]
         if prepared is not None:
             reasons += _on_data(record, prepared)
         if reevaluate:
             reasons += _evaluated_again(record, data_dir)
         problems += [(record, reason) for reason in reasons]
-        proof = RECOMPUTED if prepared is None else PROVEN
+        proof = PROVEN if labels or prepared is not None else RECOMPUTED
         counts[TRUSTED if record.answers is None else proof] += 1
     _refuse(problems)
     return counts
@@ -153,8 +160,9 @@ def _copied_answers(records: Sequence[Record]) -> Problems:
 # ---------------------------------------------------------------------- with data and network
 
 
-def _score(record: Record) -> Iterator[str]:
-    """Compute a conversion's score again by the metric of its task, and its floor."""
+def _score(record: Record, at_hand: dict[str, np.ndarray]) -> Iterator[str]:
+    """Compute a conversion's score again by the metric of its task, and its floor, and compare its
+    labels with those of the task's data, if they are at hand."""
     if record.kind != CONVERSION or (answers := record.answers) is None:
         return
     import torch
@@ -166,6 +174,23 @@ def _score(record: Record) -> Iterator[str]:
     score = metric(torch.from_numpy(answers.answers), labels)["score"]
     yield from _differ("score", record["score"], score, 1e-6)
     yield from _differ("floor", record["floor"], constant(labels, metric)["score"], 1e-6)
+    if at_hand and any(not np.array_equal(at_hand[s], of) for s, of in record["labels"].items()):
+        yield "its labels are not those of the task's data"
+
+
+def _labels_at_hand(record: Record, folder: Path) -> dict[str, np.ndarray]:
+    """Read the labels of a conversion's task, by split; none if the folder has other data."""
+    from luna.base import LunaError
+    from luna.convert import tasks
+    from luna.convert.tasks.base import labels_of
+
+    task = tasks.get(record["task"])
+    try:
+        if task.fingerprint(folder) != record["data.fingerprint"]:
+            return {}
+        return {s: labels_of(examples).numpy() for s, examples in task.read(folder)[1].items()}
+    except LunaError:
+        return {}
 
 
 def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:

@@ -35,6 +35,8 @@ def add_parsers(commands: Any) -> None:
     check = actions.add_parser("check", help="recompute what can be, refuse what cannot be right")
     check.add_argument("folders", nargs="*", default=[RECORDS], help="runs or records")
     check.add_argument("--data-dir", default="data", help="prepared data, for the labels")
+    check.add_argument("--conversion-data", type=Path, metavar="DIR", help="data.path of "
+                       "conversions, for theirs")  # fmt: skip
     check.add_argument("--reevaluate", action="store_true", help="run checkpoints of runs again")
     evaluate = commands.add_parser("evaluate", help="test a trained network on a split of its data")
     evaluate.add_argument("--split", choices=("train", "val", "test"), default="test")
@@ -77,7 +79,8 @@ def _check(arguments: argparse.Namespace) -> None:
     from lra.results.record import load_records
 
     records = load_records(arguments.folders)
-    counts = audit.check_records(records, Path(arguments.data_dir), reevaluate=arguments.reevaluate)
+    folders = Path(arguments.data_dir), arguments.conversion_data
+    counts = audit.check_records(records, *folders, reevaluate=arguments.reevaluate)
     print(
         f"{len(records)} records: {counts[audit.PROVEN]} follow from their answers and the "
         f"prepared data, {counts[audit.RECOMPUTED]} from their answers, {counts[audit.TRUSTED]} "

@@ -195,6 +195,25 @@ def test_conversions_on_the_same_data_have_the_same_labels(convert: Make):
         audit.refuse_contradictions(runs)
 
 
+@pytest.mark.parametrize(("labels", "forged"), [([0, 1] * 8, False), ([1, 0] * 8, True)])
+def test_a_lone_conversion_has_the_labels_of_its_task(
+    convert: Make, tmp_path: Path, labels: list[int], forged: bool
+):
+    (tmp_path / "SST-2").mkdir()
+    rows = "".join(f"a text\t{label}\n" for label in [0, 1] * 8)
+    for split in ("train", "dev"):
+        (tmp_path / f"SST-2/{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
+    facts = {"labels": {"dev": labels}, "predictions": {"dev": [1] * 16}, "floor": 0.5}
+    [record] = records.load_records([convert("luna", 0.5, task="sst2", **facts)])
+    assert audit.check_records([record], tmp_path) == {audit.RECOMPUTED: 1}
+    assert audit.check_records([record], tmp_path, tmp_path / "none") == {audit.RECOMPUTED: 1}
+    if not forged:
+        assert audit.check_records([record], tmp_path, tmp_path) == {audit.PROVEN: 1}
+        return
+    with pytest.raises(UserError, match="its labels are not those of the task's data"):
+        audit.check_records([record], tmp_path, tmp_path)
+
+
 @pytest.mark.parametrize("of", ["seed", "method"])
 def test_one_runs_answers_are_no_other_runs(proof, of: str):
     logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
