@@ -91,7 +91,7 @@ SMALL = {
     "data prepare path": "n=24",
     "data show path": "n=24",
     "data export pathx": "n=24",
-    **{f"data {action}": "source=tiny" for action in ("prepare", "show", "baseline")},
+    **{f"data {action}": "source=tiny" for action in ("prepare", "show", "check", "baseline")},
 }
 
 
@@ -147,8 +147,8 @@ def test_the_words_of_sweeps_and_clusters_compose(command: str):
         # Every experiment but the demo is a sweep by itself.
         several = r",|glob|sweep=|experiment=(?!demo\b)"
         assert (len(every) > 1) == any(re.search(several, word) for word in words)
-        for job in (every[0], every[-1]):
-            check_settings(hydra.compose("train", job))
+        for job in {tuple(every[0]), tuple(every[-1])}:
+            check_settings(hydra.compose("train", list(job)))
 
 
 @pytest.mark.parametrize("command", sorted({c for c in EVERY if kind(c, PARSED)}))

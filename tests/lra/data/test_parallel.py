@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -12,31 +11,15 @@ import pytest
 from lra.base.config import UserError
 from lra.data import parallel
 from lra.data.parallel import ordered_map, track
-from tests.lra.conftest import SMALL, command
+from tests.lra.conftest import command
 
-
-def slow_for_even(i: int) -> tuple[int, int]:
-    time.sleep(0.02 * (i % 2 == 0))
-    return i, os.getpid()
-
-
-def dies_at_three(i: int) -> int:
-    if i == 3:
-        os._exit(9)
-    return i
-
-
-def dies_at_once_or_talks(i: int) -> bytes:
-    if i == 0:
-        os._exit(9)
-    time.sleep(1)
-    return bytes(10**7)  # more than a pipe holds that nobody reads any more
+from . import jobs
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_order_from_endless_work(workers: int) -> None:
     found = list(
-        itertools.islice(ordered_map(slow_for_even, itertools.count(), workers=workers), 20)
+        itertools.islice(ordered_map(jobs.slow_for_even, itertools.count(), workers=workers), 20)
     )
     assert [i for i, _ in found] == list(range(20))
     processes = {pid for _, pid in found}
@@ -46,14 +29,15 @@ def test_results_come_in_order_from_endless_work(workers: int) -> None:
 
 def test_a_dead_worker_is_reported() -> None:
     with pytest.raises(UserError, match="a worker process died"):
-        list(ordered_map(dies_at_three, range(9), workers=2))
+        list(ordered_map(jobs.dies_at_three, range(9), workers=2))
 
 
 def test_a_worker_that_nobody_stops_ends_with_the_others() -> None:
     """The executor does not stop a worker that it started while another was dying."""
     code = f"""
 from multiprocessing.process import BaseProcess
-from {__name__} import dies_at_once_or_talks, ordered_map
+from {jobs.__name__} import dies_at_once_or_talks
+from lra.data.parallel import ordered_map
 BaseProcess.terminate = lambda self: None
 list(ordered_map(dies_at_once_or_talks, range(9), workers=2))
 """
@@ -62,15 +46,12 @@ list(ordered_map(dies_at_once_or_talks, range(9), workers=2))
     assert "UserError: a worker process died" in done.stderr
 
 
-def large(i: int) -> bytes:
-    return bytes(4 * 10**6)
-
-
 def test_work_that_nobody_needs_holds_nobody_up() -> None:
     """A worker that is stopped while it writes its result leaves half of it in the pipe."""
     code = f"""
 import itertools
-from {__name__} import large, ordered_map
+from {jobs.__name__} import large
+from lra.data.parallel import ordered_map
 for _ in range(4):
     results = ordered_map(large, itertools.count(), workers=2)
     next(results)
@@ -79,18 +60,16 @@ for _ in range(4):
     assert command("-c", code, timeout=60).returncode == 0
 
 
-def test_a_script_without_a_main_guard_trains(tmp_path: Path) -> None:
-    """Workers do not run it again."""
-    words = [word for word in SMALL if not word.startswith("task")]
-    words += ["task=listops", "task.n_train=100", "task.n_val=20", "task.n_test=20",
-              "task.min_length=5", "task.max_length=60", "protocol.recipe.steps=1",
-              f"data_dir={tmp_path / 'data'}", f"runs_dir={tmp_path / 'runs'}"]  # fmt: skip
+def test_workers_do_not_run_a_script_without_a_main_guard_again(tmp_path: Path) -> None:
+    words = ["n_train=100", "n_val=20", "n_test=20", "min_length=5", "max_length=60"]
     script = tmp_path / "script.py"
     script.write_text(
-        "import lra, lra.data.listops.task, lra.data.prepare\n"
+        "import lra.data, lra.data.listops.task, lra.data.prepare\n"
         "print('once')\n"
-        "lra.data.listops.task.FEW, lra.data.prepare.cores = 10, lambda: 2\n"
-        f"print(lra.train(lra.compose({words})).score)\n",
+        "lra.data.listops.task.FEW = 10\n"
+        f"options = lra.data.configure('listops', {words})\n"
+        f"where = {{'max_length': 60, 'data_dir': {str(tmp_path / 'data')!r}, 'workers': 2}}\n"
+        "print(lra.data.prepare.prepare(options, **where).fingerprint)\n",
         encoding="utf-8",
     )
     done = command(str(script), timeout=120)

@@ -62,14 +62,16 @@ def test_plain_listops_is_read_without_recursion(tmp_path: Path) -> None:
     assert score["own digits"] > 45
 
 
-def test_balanced_listops_is_not(tmp_path: Path) -> None:
+def test_balanced_listops_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balanced, "COUNTED", 500_000)
     score = scores(["n_train=8000", "balanced=true"], tmp_path)
     # 1,000 examples: three standard errors are 2.8 points
     assert max(score[name] for name in ("first operator", "own digits")) < 13
     assert score["first tokens"] < 18
 
 
-def test_balanced_data_do_not_depend_on_the_workers() -> None:
+def test_balanced_data_do_not_depend_on_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balanced, "COUNTED", 100_000)
     shape = generator.TreeShape(4, 60, 4, 4, 0.75, nested=True)
     one = balanced.odds(shape, seed=3, workers=1)
     two = balanced.odds(shape, seed=3, workers=2)
