@@ -11,7 +11,7 @@ import pytest
 from lra.base.config import UserError
 from lra.data import parallel
 from lra.data.parallel import ordered_map, track
-from tests.lra.conftest import command
+from tests.lra.conftest import SMALL, command
 
 from . import jobs
 
@@ -60,16 +60,18 @@ for _ in range(4):
     assert command("-c", code, timeout=60).returncode == 0
 
 
-def test_workers_do_not_run_a_script_without_a_main_guard_again(tmp_path: Path) -> None:
-    words = ["n_train=100", "n_val=20", "n_test=20", "min_length=5", "max_length=60"]
+def test_a_script_without_a_main_guard_trains(tmp_path: Path) -> None:
+    """Workers do not run it again."""
+    words = [word for word in SMALL if not word.startswith("task")]
+    words += ["task=listops", "task.n_train=100", "task.n_val=20", "task.n_test=20",
+              "task.min_length=5", "task.max_length=60", "protocol.recipe.steps=1",
+              f"data_dir={tmp_path / 'data'}", f"runs_dir={tmp_path / 'runs'}"]  # fmt: skip
     script = tmp_path / "script.py"
     script.write_text(
-        "import lra.data, lra.data.listops.task, lra.data.prepare\n"
+        "import lra, lra.data.listops.task, lra.data.prepare\n"
         "print('once')\n"
-        "lra.data.listops.task.FEW = 10\n"
-        f"options = lra.data.configure('listops', {words})\n"
-        f"where = {{'max_length': 60, 'data_dir': {str(tmp_path / 'data')!r}, 'workers': 2}}\n"
-        "print(lra.data.prepare.prepare(options, **where).fingerprint)\n",
+        "lra.data.listops.task.FEW, lra.data.prepare.cores = 10, lambda: 2\n"
+        f"print(lra.train(lra.compose({words})).score)\n",
         encoding="utf-8",
     )
     done = command(str(script), timeout=120)
