@@ -594,6 +594,18 @@ def test_dropout_as_declared(case: Case):
     assert torch.equal(off, on) != case.build().uses_dropout
 
 
+@conformance("layers")
+def test_layers_differ_as_declared(case: Case):
+    """With the same parameters; layers are drawn apart."""
+    slot = {"n_layers": 2} if "n_layers" not in case.options else {}
+    first, last = (case.build(layer=layer, **slot) for layer in (0, 1))
+    same = first.state_dict().keys() == last.state_dict().keys()
+    if same:
+        last.load_state_dict(first.state_dict())
+        same = torch.equal(train_output(first), train_output(last))
+    assert same != case.cls.layers_differ
+
+
 # ---------------------------------------------------------------------- cost
 
 

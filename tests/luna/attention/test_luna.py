@@ -106,7 +106,7 @@ def test_scalar_envelope_weights_keys_only(envelope: str, squash: str, hidden: i
     q, k, v = inputs()
     if (envelope, hidden) == ("norm", 0):  # the start at which it is Performer's
         fresh = luna.build("luna", n_heads=H, head_dim=d, max_len=8, envelope="norm").map.envelope
-        assert (fresh.out.weight == -0.5 * d**-0.5).all()
+        assert (fresh.out.weight == -0.5 * d**-0.5).all() and (fresh.out.bias == 0).all()
     h = attention.map.envelope(k)  # (B, H, n, 1)
     assert h.shape == (B, H, n, 1)
     assert h.std() > 1e-3
@@ -133,15 +133,20 @@ def test_vector_envelope_does_not_cancel():
     assert difference(out, normalise(ungated @ phi_k.mT, v)) > 1e-3
 
 
+def test_each_of_two_maps_has_one_statistic():
+    attention = build(ch_rms=True, tie_qk=False)
+    assert len(attention.map.rms) == len(attention.map_k.rms) == 1
+
+
 @pytest.mark.parametrize("share", ["layer", "head"])
 @pytest.mark.parametrize("ch_rms", [True, "shared"])
 def test_channel_rms_statistics(share: str, ch_rms: bool | str):
     """Over real tokens, of q and of k or of both together; a head has its own where it has its own
     map."""
     attention = build(ch_rms=ch_rms, share=share).train()
-    q, k, v = inputs()
+    q, k, v = (torch.cat([t, t.flip(0)[:1]]) for t in inputs())  # three: a half is no third
     k = 3 * k  # so that the statistics differ
-    m = mask_of("prefix", n=n)
+    m = mask_of("prefix", 3, n=n)
     garbage = torch.where(m[:, None, :, None], q, 50.0)
     attention(garbage, k, v, m)
 
