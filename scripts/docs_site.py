@@ -84,6 +84,7 @@ class Notebook(File):
 def on_page_content(content: str, **_: Any) -> str:
     """Formulas as MathML, which browsers draw without a script."""
     display = {"(": "inline", "[": "block"}
+    content = content.replace('<div class="arithmatex">', '<div style="overflow: auto hidden">')
     return FORMULA.sub(lambda f: convert(html.unescape(f[2]), display=display[f[1]]), content)
 
 
