@@ -6,6 +6,7 @@ package outside can add methods through the entry-point group ``luna.attention``
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import importlib.metadata
@@ -50,40 +51,15 @@ def get(name: str) -> type[Attention]:
     return _classes[name]
 
 
-def build(
-    name: str,
-    *,
-    n_heads: int,
-    head_dim: int,
-    max_len: int,
-    causal: bool = False,
-    profile: str = "strict",
-    dropout: float = 0.0,
-    seed: int = 0,
-    alibi: bool = False,
-    normalise: str = "sum",
-    layer: int = 0,
-    n_layers: int = 1,
-    **options: Any,
-) -> Attention:
-    """Build the attention `name` for a slot of the given size; `options` are the method's own."""
-    cls = get(name)
-    slot = Slot(
-        n_heads=n_heads,
-        head_dim=head_dim,
-        max_len=max_len,
-        causal=causal,
-        profile=profile,
-        dropout=dropout,
-        seed=seed,
-        alibi=alibi,
-        normalise=normalise,
-        layer=layer,
-        n_layers=n_layers,
-    )
+def build(name: str, *, n_heads: int, head_dim: int, max_len: int, **settings: Any) -> Attention:
+    """Build the attention `name` for a slot of the given size. Other settings are those of `Slot`,
+    such as causal, and the method's own options."""
+    cls, fields = get(name), {field.name for field in dataclasses.fields(Slot)}
+    options = {key: value for key, value in settings.items() if key not in fields}
     check_options(name, options)
+    slot = {key: value for key, value in settings.items() if key in fields}
     options = {key: value for key, value in options.items() if not _former(cls, key, value)}
-    return cls(slot, **options)
+    return cls(Slot(n_heads=n_heads, head_dim=head_dim, max_len=max_len, **slot), **options)
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:

@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from luna.base import Attention, Mask, Paper, Slot, at_least, positive, register
 
@@ -44,10 +43,9 @@ class ShiftedLogSumExp(torch.autograd.Function):
         return lse
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         S, shift, lse = ctx.saved_tensors
-        grad_S = (S + shift).sub_(lse).exp_().mul_(grad)
+        grad_S = (S + shift).sub_(lse).exp_() * grad
         return grad_S, grad_S.sum(ctx.other, keepdim=True), None
 
 

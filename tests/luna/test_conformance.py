@@ -481,6 +481,30 @@ def test_gradients(any_case: Case):
         assert torch.autograd.gradcheck(f, given, fast_mode=True, atol=1e-6)
 
 
+@conformance("gradients")
+def test_second_derivatives_are_right_or_refused(case: Case):
+    """Along one direction; q, k and v are one tensor, which the loss has beside them."""
+    attention, (q, _, direction, x) = case.build(), inputs(9)
+    state = attention.get_extra_state()
+
+    def slope(q: Tensor) -> Tensor:
+        attention.set_extra_state(state)
+        loss = (q + attention(q, q, q, None, x)).square().sum()
+        return torch.autograd.grad(loss, q, create_graph=True)[0].sum()
+
+    try:
+        (second,) = torch.autograd.grad(slope(q.requires_grad_()), q)
+    except luna.LunaError:
+        return
+    except RuntimeError as error:
+        if "is not implemented" not in str(error):  # by torch's own attention
+            raise
+        return
+    step = 1e-5 * direction
+    moved = (slope(q + step) - slope(q - step)) / 2e-5
+    assert torch.allclose((second * direction).sum(), moved, rtol=1e-4, atol=1e-4)
+
+
 @conformance("learns")
 def test_every_parameter_learns(case: Case):
     attention = case.build().train()

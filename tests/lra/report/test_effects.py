@@ -11,7 +11,8 @@ import pytest
 
 from lra.base.config import UserError
 from lra.cli import main
-from lra.report.effects import effects
+from lra.report.build import build
+from lra.report.specs import TableSpec
 from lra.results import record as records
 from lra.results.frame import frame_of
 
@@ -32,8 +33,10 @@ def by_name(frame: pd.DataFrame) -> dict[str, SimpleNamespace]:
 
 def of(*runs: records.Record) -> SimpleNamespace:
     """The only effect of these runs."""
-    frame = frame_of(runs)
-    (line,) = by_name(effects(frame.assign(column=frame["task"]))).values()
+    apart = [dataclasses.replace(r, facts=r.facts | {"identity": str(i)})
+             for i, r in enumerate(runs)]  # fmt: skip
+    spec = TableSpec(name="t", title="T", effects=True)
+    (line,) = by_name(build(spec, frame_of(apart)).effects).values()
     return line
 
 
@@ -56,13 +59,13 @@ def test_compared_runs_differ_in_one_setting_alone(make: Make, runs: Path):
     luna, branch, rate = effect.values()
     assert luna.differences == pytest.approx([-5] * 3 + [3] * 3)
     assert branch.differences == pytest.approx([2] * 4 + [10] * 3)
-    assert sorted(map(len, luna.cells)) == [1, 1, 2, 2]  # rows with both seeds, and without
+    assert (luna.pairs, luna.runs) == (4, 6)  # rows with both seeds, and without
     # Means over all runs of each rate would differ by less: the best runs are missing from one.
     assert rate.differences == pytest.approx([1] * 6)
     # Seeds are no pairs of rows: t(0.975, 3) = 3.182446; the deviation of -5, -5, 3, 3 is 4.618802
     assert luna.mean == pytest.approx(-1)
-    assert luna.half_width == pytest.approx(3.182446 * 4.618802 / 2, rel=1e-6)
-    assert rate.half_width == pytest.approx(0, abs=1e-9)
+    assert luna.high - luna.mean == pytest.approx(3.182446 * 4.618802 / 2, rel=1e-6)
+    assert (rate.low, rate.high) == pytest.approx((1, 1))
 
 
 def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path):

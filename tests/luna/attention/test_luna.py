@@ -106,7 +106,8 @@ def test_scalar_envelope_weights_keys_only(envelope: str, squash: str, hidden: i
     q, k, v = inputs()
     if (envelope, hidden) == ("norm", 0):  # the start at which it is Performer's
         fresh = luna.build("luna", n_heads=H, head_dim=d, max_len=8, envelope="norm").map.envelope
-        assert (fresh.out.weight == -0.5 * d**-0.5).all() and (fresh.out.bias == 0).all()
+        assert (fresh.out.weight == -0.5 * d**-0.5).all()
+        assert (fresh.out.bias == 0).all()
     h = attention.map.envelope(k)  # (B, H, n, 1)
     assert h.shape == (B, H, n, 1)
     assert h.std() > 1e-3
