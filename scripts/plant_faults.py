@@ -45,7 +45,8 @@ TEXTS = {"Paper", "warn", "UserError", "LunaError"}  # calls whose arguments are
 HARMLESS = {"strict", "exist_ok", "stacklevel"}  # keywords that no correct program depends on
 INSIDE = ("body", "orelse", "finalbody", "handlers", "cases")  # of a statement, other statements
 # Methods whose conformance a file of all methods needs.
-USED_BY = {"base": ["softmax", "linformer", "luna", "reformer"], "linear": ["linear", "performer", "luna"],
+USED_BY = {"base": ["softmax", "linformer", "luna", "reformer"],
+           "linear": ["linear", "performer", "luna"],
            "feature_maps": ["luna", "hedgehog", "based", "performer"]}  # fmt: skip
 SUITES = ("tests/luna/test_conformance.py", "tests/luna/test_options.py")
 MEMORY = 16 << 20  # kB of address space: a fault may make a loop endless
