@@ -54,7 +54,7 @@ def draw(arguments: Namespace) -> list[Path]:
 
 def draw_rules(results: Path, runs: pd.DataFrame, _: Any, out: Path) -> list[Path]:
     """ListOps at the benchmark's length: rules, published rows and runs, on one axis."""
-    scored = [line for line in read_scores(results / FILE) if line["task"] == "listops"
+    scored = [line for line in read_scores(results / FILE) if "balanced" not in line["options"]
               and LENGTHS.items() <= line["options"].items()]  # fmt: skip
     rules = next((line["rules"] for line in scored if line["options"]["brackets"] == "keep"), None)
     if rules is None:
