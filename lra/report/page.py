@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 SCRIPTS = ("static/dataTables.min.js", "page.js")
 SHORT = ("demo", "quick")  # protocols with a small part of the benchmark's steps
 VERDICTS = {"": ("", ""), "↓": ("worse", "shown to be worse"),
-            "∅": ("worse", "no better than one answer")}  # fmt: skip
+            "∅": ("worse", "no better than a simple rule")}  # fmt: skip
 
 
 def page(tables: Sequence[Table], results: Path) -> str:

@@ -185,7 +185,10 @@ def read_result(path: Path) -> dict[str, Any] | None:
         return None
     wanted = ["settings", *(["pretraining"] if path.name == PHASE_ONE else ["test", "dev"])]
     if not all(isinstance(result.get(key), dict) for key in wanted):
-        raise UserError(f"{path} is not the result of a run; remove it and run again")
+        raise UserError(
+            f"{path} is damaged or of an earlier version: export it with that version, or remove "
+            "it and run again"
+        )
     if result.get("digest") != digest(result):
         raise UserError(
             f"{path} was edited after its run: its digest does not fit; remove it, and the same "

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import hydra
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
@@ -285,6 +285,8 @@ def explained() -> Iterator[None]:
 def explain(error: BaseException) -> str:
     """Describe an error of Hydra or OmegaConf: an unknown choice or key with the nearest names, any
     other one in the library's own words."""
+    if isinstance(error, OverrideParseException):
+        return f"'{error.override}' is no setting: write key=value, without spaces"
     if isinstance(error, MissingConfigException):
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
         if error.options:

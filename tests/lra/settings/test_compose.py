@@ -180,7 +180,8 @@ UNKNOWN = {
     "an option of a task": (["task.sourc=tiny"], "'task.sourc' is not a setting; did you mean so"),
     "a setting without its group": (["lr=0.1"], "not a setting; did you mean protocol.recipe.lr?"),
     "the other case": (["attention.m=4"], "'attention.m' is not a setting; did you mean M?"),
-    "no setting at all": (["listops"], "invalid settings: Error parsing override 'listops'"),
+    "no setting at all": (["listops"], "'listops' is no setting: write key=value"),
+    "spaces": (["attention = luna"], "is no setting: write key=value, without spaces"),
     "two values": (["seed=1,2"], "3. To sweep over it, add --multirun"),
     "an appended top-level key": (["+speed=3"], "'speed' is not a setting"),
     "a task of a protocol": (
