@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from argparse import Namespace
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,16 @@ from lra.figures.style import (
     styles_of,
     ticked,
 )
+from lra.report.table import differing, short_name
+from lra.results.frame import frame_of
 from lra.results.record import Record, read_all
 from lra.runs.folder import read_metrics
 from lra.runs.schema import CONVERSION
 
 PANELS = {"train_loss": "training loss", "dev_accuracy": "dev accuracy", "lr": "rate"}
 FACTS = ("task", "protocol.name", "model", "steps", "batch")
+CONDITIONS = "{}, protocol {}, model {}, {:,} steps of {}"  # of a run, by these facts
+RANGE = ["mean", "min", "max"]
 
 
 def draw(arguments: Namespace) -> list[Path]:
@@ -37,23 +42,18 @@ def draw(arguments: Namespace) -> list[Path]:
     fitted = [r for r in fitted if r["stage1.curve"][0]["kl"]]  # not with a loss of the outputs
     if not fitted:
         return draw_training(records, arguments.out)
-    pairs = dict.fromkeys((r["task"], r["model"]) for r in fitted)
-    return [
-        path
-        for pair in pairs
-        for path in draw_kl([r for r in fitted if (r["task"], r["model"]) == pair], arguments.out)
-    ]
+    groups = defaultdict[Any, list[Record]](list)
+    for record in fitted:
+        groups[record["task"], record["model"]].append(record)
+    return [path for group in groups.values() for path in draw_kl(group, arguments.out)]
 
 
 def draw_training(records: Sequence[Record], out: Path) -> list[Path]:
     """A panel per quantity, a line per attention with the range of its runs."""
     records = [r for r in records if r.path.with_name("metrics.csv").is_file()]
-    facts = {
-        "{}, protocol {}, model {}, {:,} steps of {}".format(*(r[fact] for fact in FACTS))
-        for r in records
-    }
-    if len(facts) != 1:
-        raise UserError(f"give folders of finished runs of one setting, not of {len(facts)}")
+    conditions = {CONDITIONS.format(*(r[fact] for fact in FACTS)) for r in records}
+    if len(conditions) != 1:
+        raise UserError(f"give folders of finished runs of one setting, not of {len(conditions)}")
     rows = pd.DataFrame(
         {"attention": record.attention, **row}
         for record in records
@@ -61,25 +61,19 @@ def draw_training(records: Sequence[Record], out: Path) -> list[Path]:
     )
     rows = rows.replace("", None).astype(dict.fromkeys(("step", *PANELS), float))
     names = [*dict.fromkeys(rows["attention"])]
+    styles = [style | {"marker": ""} for style in styles_of(names)]
 
     def fill(figure: Any) -> None:
         panels = figure.subplots(len(PANELS), 1, sharex=True)
         for axes, (column, title) in zip(panels, PANELS.items(), strict=True):
-            part = rows.dropna(subset=column).groupby(["attention", "step"])[column]
-            lines = part.agg(["mean", "min", "max"])
+            part = rows.dropna(subset=column).groupby(["attention", "step"])[column].agg(RANGE)
             axes.set_ylabel(title)
-            draw_lines(
-                axes,
-                [
-                    (name, lines.loc[name], style | {"marker": ""})
-                    for name, style in zip(names, styles_of(names), strict=True)
-                ],
-                gap=0.12,
-            )
+            lines = [part.loc[name] for name in names]
+            draw_lines(axes, [*zip(names, lines, styles, strict=True)], gap=0.12)
         panels[-1].set_xlabel("step")
 
     seeds = len({record["seed"] for record in records})
-    title = f"Loss, dev accuracy and rate by step\n{facts.pop()}, {seeds} seed(s)"
+    title = f"Loss, dev accuracy and rate by step\n{conditions.pop()}, {seeds} seed(s)"
     stem = out / f"steps-{records[0]['task']}-{'-'.join(names)}"
     return save_figure(stem, fill, title, 6.0)
 
@@ -87,30 +81,19 @@ def draw_training(records: Sequence[Record], out: Path) -> list[Path]:
 def kl_by_step(records: Sequence[Record]) -> pd.DataFrame:
     """A row per record, layer and step. A label names the settings in which runs of one method
     differ, so that those of one label differ in the seed only."""
-    settings = [r["settings.attention"] | r["settings.recipe"] for r in records]
-    rows = []
-    for record, setting in zip(records, settings, strict=True):
-        others = [
-            s for r, s in zip(records, settings, strict=True) if r.attention == record.attention
-        ]
-        differ = {
-            k: v
-            for k, v in setting.items()
-            if v is not None and any(other.get(k) != v for other in others)
-        }
-        label = ", ".join(filter(None, (record.attention, in_words(differ))))
-        rows += [
-            {
-                "method": record.attention,
-                "label": label,
-                "step": point["step"],
-                "kl": kl,
-                "layer": int(re.findall(r"\.(\d+)\.", layer)[0]),
-            }
-            for point in record["stage1.curve"]
-            for layer, kl in point["kl"].items()
-        ]
-    return pd.DataFrame(rows)
+    runs, rows = frame_of(records).assign(column=""), []
+    settings = sorted(name for name in runs if name.startswith(("attention.", "recipe.")))
+    for method, of_method in runs.groupby("attention", sort=False):
+        differ = of_method[differing(of_method, settings)].rename(columns=short_name)
+        for record, options in zip(of_method["record"], differ.to_dict("records"), strict=True):
+            words = in_words({name: value for name, value in options.items() if value is not None})
+            label = ", ".join(filter(None, (method, words)))
+            rows += [
+                (method, label, int(re.findall(r"\.(\d+)\.", layer)[0]), point["step"], kl)
+                for point in record["stage1.curve"]
+                for layer, kl in point["kl"].items()
+            ]
+    return pd.DataFrame(rows, columns=["method", "label", "layer", "step", "kl"])
 
 
 def draw_kl(records: Sequence[Record], out: Path) -> list[Path]:
@@ -118,29 +101,27 @@ def draw_kl(records: Sequence[Record], out: Path) -> list[Path]:
     from luna.convert.train import KL_WARNING
 
     frame = kl_by_step(records)
-    methods = frame.groupby("label", sort=False).method.first()
+    methods = frame.groupby("label", sort=False)["method"].first()
     dashes = methods.groupby(methods).cumcount() % len(DASHES)  # lines of one method differ in it
-    layers, columns = sorted(frame.layer.unique()), 3
+    styles = [style | {"linestyle": DASHES[i], "markersize": 3.5}
+              for style, i in zip(styles_of([*methods]), dashes, strict=True)]  # fmt: skip
+    layers, columns = sorted(frame["layer"].unique()), 3
 
     def fill(figure: Any) -> None:
         panels = panels_for(figure, len(layers), columns, sharex=True, sharey=True)
         for axes, layer in zip(panels.flat, layers, strict=False):
-            for label, style, i in zip(
-                methods.index, styles_of(list(methods)), dashes, strict=True
-            ):
-                line = frame[(frame.layer == layer) & (frame.label == label)]
-                kl = line.groupby("step").kl.agg(["mean", "min", "max"])
-                axes.plot(kl["mean"], label=label, **style, markersize=3.5, linestyle=DASHES[i])
+            lines = frame[frame["layer"] == layer].groupby(["label", "step"])["kl"].agg(RANGE)
+            for label, style in zip(methods.index, styles, strict=True):
+                kl = lines.loc[label]
+                axes.plot(kl["mean"], label=label, **style)
                 axes.fill_between(kl.index, kl["min"], kl["max"], color=style["color"], alpha=0.15)
             axes.axhline(KL_WARNING, color="0.5", lw=0.8, ls=":")
             axes.set_title(f"layer {layer}")
             axes.grid(which="both")
         panels[0, 0].set_yscale("log")
         ticked(panels[0, 0].yaxis)
-        explained = panels[0, 0].get_legend_handles_labels()
-        figure.legend(
-            *explained, loc="outside lower center", frameon=False, title="step of stage 1"
-        )
+        named = panels[0, 0].get_legend_handles_labels()
+        figure.legend(*named, loc="outside lower center", frameon=False, title="step of stage 1")
         figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
 
     title = f"{budget(records[0])}\ndotted: a conversion that ends above {KL_WARNING} warns"

@@ -86,8 +86,13 @@ def read(group: str, name: str) -> dict[str, Any] | None:
 
 @cache
 def _read(group: str, name: str, _: tuple[Path, ...]) -> dict[str, Any] | None:
-    if groups.find(group, name) is None:
+    file, main = groups.find(group, name), groups.find(".", "train")
+    if file is None:
         return None
-    with initialised():
-        cfg = hydra.compose("train", [f"{group}={name}"])
+    choice = OmegaConf.load(file)
+    if main is None or "defaults" in choice:  # it is put together from several files
+        with initialised():
+            cfg: Any = hydra.compose("train", [f"{group}={name}"])
+    else:  # as Hydra does it, but a hundred milliseconds faster
+        cfg = OmegaConf.merge(OmegaConf.load(main), {group: choice})
     return cast(dict[str, Any], OmegaConf.to_container(cfg[group]))
