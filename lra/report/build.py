@@ -118,12 +118,9 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     if rows["attention"].nunique() == 1:
         order = sorted(rows.index, key=lambda row: [*map(sortable, rows["options"][row].values())])
     else:
-        by = (
-            rows[AVERAGE]
-            if summaries and len(columns) > 1
-            else cells["score"].groupby("row").mean()
-        )
-        order = by.sort_index().sort_values(ascending=False, kind="stable").index
+        several = summaries and len(columns) > 1
+        means = rows[AVERAGE] if several else cells["score"].groupby("row").mean()
+        order = means.sort_index().sort_values(ascending=False, kind="stable").index
     machines = runs.groupby("column")[MACHINE].agg(lambda s: s.map(str).nunique()).max(axis=1)
     table = Table(
         spec=spec,
@@ -235,6 +232,8 @@ def conversions(runs: pd.DataFrame) -> list[Table]:
 
 
 def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
+    title = f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}"
+    spec = TableSpec(name=f"{kind}_{model}", title=title, published=kind)
     order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
     columns = [task for task in order if task in {*runs["task"]}]
     places = runs["task"].map(columns.index).sort_values(kind="stable")
@@ -245,7 +244,7 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     # Early records lack some facts.
     facts = ["teacher", "data.fingerprint", "labels", *budget]
     compared = runs.assign(labels=labels, **stage_2)
-    refuse_mixtures(f"{kind}_{model}", compared, [], facts, absent=None)
+    refuse_mixtures(spec.name, compared, [], facts, absent=None)
 
     runs, usual = _named_by_stages(runs)
     control = runs.loc[runs["attention"] == "softmax", "row"]  # no conversion, so never the best
@@ -274,11 +273,7 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     order = [*places.sort_values([*places], ascending=False, kind="stable").index]
     order.sort(key=[TEACHER, CONTROL, *order].index)
     table = Table(
-        spec=TableSpec(
-            name=f"{kind}_{model}",
-            title=f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}",
-            published=kind,
-        ),
+        spec=spec,
         columns=columns,
         rows=rows.loc[order],
         cells=cells,

@@ -68,7 +68,9 @@ def _table(a: argparse.Namespace) -> None:
         raise UserError("--write and --check make what results/tables.yaml says: the other options "
                         "are for tables on the terminal")  # fmt: skip
     runs, tables = tables_of(results)
-    (_check if a.check else _write)(results, texts_of(results, tables))
+    files = texts_of(results, tables)
+    stale = {p for p in (results / "tables").glob("*") if p.suffix[1:] in FORMATS} - {*files}
+    (_check if a.check else _write)(files, stale)
     missing = runs[~runs["run"].isin({run for table in tables for run in table.taken["run"]})]
     if len(missing):
         print(f"{len(missing)} of the records are in no table:")
@@ -102,32 +104,27 @@ def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
     return files | {results / "index.html": page(tables, results)}
 
 
-def _write(results: Path, files: dict[Path, str]) -> None:
+def _write(files: dict[Path, str], stale: set[Path]) -> None:
     """Write these files, and remove tables that no longer have records."""
     for path, text in files.items():
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text.encode())
         print(path)
-    for stale in sorted(_on_disk(results) - {*files}):
-        stale.unlink()
-        print(f"{stale} removed, because no record belongs to it")
+    for path in sorted(stale):
+        path.unlink()
+        print(f"{path} removed, because no record belongs to it")
 
 
-def _check(results: Path, files: dict[Path, str]) -> None:
+def _check(files: dict[Path, str], stale: set[Path]) -> None:
     """Exit with code 1 and the names of the files that differ from what the records give."""
-    wrong = {path for path, text in files.items()
-             if not path.exists() or path.read_bytes() != text.encode()}  # fmt: skip
-    wrong |= _on_disk(results) - {*files}
+    wrong = stale | {path for path, text in files.items()
+                     if not path.exists() or path.read_bytes() != text.encode()}  # fmt: skip
     if wrong:
         print(*sorted(wrong), sep="\n")
         print(f"{len(wrong)} files are not what the records give: lra table --write")
         raise SystemExit(1)
     print(f"{len(files)} files are what the records give")
-
-
-def _on_disk(results: Path) -> set[Path]:
-    return {p for p in (results / "tables").glob("*") if p.suffix[1:] in FORMATS}
 
 
 def _compare(a: argparse.Namespace) -> None:

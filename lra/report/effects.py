@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -16,12 +17,8 @@ from lra.report.table import Table, pairs_of, short_name, sortable
 from lra.results.frame import usual_of
 
 BASES = ("softmax", "none")  # the others are compared with these, else the usual or smallest value
-SHARED = (
-    "attention.dwc",
-    "attention.normalise",
-    "pretrain.name",
-    "processes",
-)  # may differ in every table
+# Settings that may differ in every table.
+SHARED = ("attention.dwc", "attention.normalise", "pretrain.name", "processes")
 LEAST = 5  # methods, for a rank correlation
 MATCHED = ["task", "seed", "tried"]  # two runs of a pair share them; rates tried are a choice
 
@@ -66,9 +63,9 @@ def effects(
             if value == base or of_value.empty:
                 continue
             rows = of_value.groupby([c for c in others if c != "seed"], sort=False, dropna=False)
-            cells = [d.tolist() for _, d in rows["difference"]]
-            means = [sum(cell) / len(cell) for cell in cells]
-            mean = sum(means) / len(means)
+            cells = rows["difference"].agg(list).tolist()
+            means = [fmean(cell) for cell in cells]
+            mean = fmean(means)
             # Over pairs of rows; one or two say nothing of others, so over their seeds.
             half = half_width([means] if len(cells) > 2 else cells)
             differences = sorted(of_value["difference"])

@@ -53,10 +53,9 @@ def conditions(runs: pd.DataFrame) -> str:
     """Describe what the runs share in a few words; name every protocol, where a table varies it."""
     protocols = runs["protocol.name"] + " v" + runs["protocol.version"].map(str)
     budget = runs["budget"].map("{:g}".format)
-    facts = {"protocol": protocols, "model": runs["model"], "budget": budget,
-             "precision": runs["precision"]}  # fmt: skip
-    shared = (f"{name} {' and '.join(sorted({*map(str, of)}))}" for name, of in facts.items())
-    return ", ".join(shared)
+    facts = runs[["model", "precision"]].assign(protocol=protocols, budget=budget)
+    return ", ".join(f"{name} {' and '.join(sorted({*facts[name].map(str)}))}"
+                     for name in ("protocol", "model", "budget", "precision"))  # fmt: skip
 
 
 def comparisons(table: Table) -> Iterator[str]:
@@ -155,7 +154,7 @@ def conversion_notes(
         "teacher's, mean over tasks."
     )
     yield from comparisons(table)
-    yield f"Stage 2 of every row: {stage_2}. Run on {', '.join(sorted(machines))}."
+    yield f"Stage 2 of every row: {stage_2 or 'none'}. Run on {', '.join(sorted(machines))}."
     if not table.cells["learned"].all():
         yield f"{FLOOR}; not ranked, and a row with no other score has no recovery."
     for name, settings in usual.items():

@@ -67,3 +67,4 @@ def test_the_usual_settings_have_the_shortest_name(convert: Make, runs: Path, tm
     pairs = text[text.index("## Example by example") : text.index("## Runs")]
     assert "| luna M=8 | luna M=16 |" in pairs or "| luna M=16 | luna M=8 |" in pairs
     assert not any("M=16" in line and "joint" in line for line in pairs.splitlines())
+    assert shown.rows.loc["luna M=8 joint=0.5", "options"] == {"joint": "0.5"}

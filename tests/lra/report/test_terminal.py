@@ -94,6 +94,27 @@ def test_a_narrow_terminal_folds_names(
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_speeds_of_a_shared_machine_are_hidden(
+    make: Make, runs: Path, tmp_path: Path, capsys: Capture
+):
+    make("luna", 0.41)
+    results = tmp_path / "results"
+    export({results / "records" / "mine.jsonl": [runs]})
+    spec = "- {name: mine, title: Mine, records: mine, speed: false}\n"
+    (results / "tables.yaml").write_text(spec, encoding="utf-8")
+    command = ["table", "--results", str(results), "--format", "csv", "--runs"]
+    for folder, shown in ((runs, True), (results / "records", False)):
+        assert main([*command, str(folder)]) == 0
+        (line,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        assert bool(line["steps_per_second"]) == shown
+
+
+def test_conversions_alone_are_a_table(convert: Make, runs: Path, capsys: Capture):
+    convert("luna", 0.8)
+    assert main(["table", "--runs", str(runs)]) == 0
+    assert "Conversion of minilm, GLUE" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
