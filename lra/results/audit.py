@@ -14,6 +14,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def check_records(
         if record.kind == TRAINING:
             prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
         elif conversion_data is not None:
-            labels = _labels_at_hand(record, conversion_data)
+            fingerprint = record.get("data.fingerprint")
+            labels = _labels_at_hand(record["task"], fingerprint, conversion_data)
         reasons = [*_score(record, labels), *_cost(record)]
         if prepared is not None:
             reasons += _on_data(record, prepared)
@@ -174,21 +176,22 @@ def _score(record: Record, at_hand: dict[str, np.ndarray]) -> Iterator[str]:
     score = metric(torch.from_numpy(answers.answers), labels)["score"]
     yield from _differ("score", record["score"], score, 1e-6)
     yield from _differ("floor", record["floor"], constant(labels, metric)["score"], 1e-6)
-    if at_hand and any(not np.array_equal(at_hand[s], of) for s, of in record["labels"].items()):
+    theirs = record["labels"].items()
+    if at_hand and not all(np.array_equal(at_hand.get(split, ()), of) for split, of in theirs):
         yield "its labels are not those of the task's data"
 
 
-def _labels_at_hand(record: Record, folder: Path) -> dict[str, np.ndarray]:
+@cache
+def _labels_at_hand(task: str, fingerprint: str | None, folder: Path) -> dict[str, np.ndarray]:
     """Read the labels of a conversion's task, by split; none if the folder has other data."""
     from luna.base import LunaError
     from luna.convert import tasks
     from luna.convert.tasks.base import labels_of
 
-    task = tasks.get(record["task"])
     try:
-        if task.fingerprint(folder) != record["data.fingerprint"]:
+        if (spec := tasks.get(task)).fingerprint(folder) != fingerprint:
             return {}
-        return {s: labels_of(examples).numpy() for s, examples in task.read(folder)[1].items()}
+        return {s: labels_of(examples).numpy() for s, examples in spec.read(folder)[1].items()}
     except LunaError:
         return {}
 

@@ -195,15 +195,18 @@ def test_conversions_on_the_same_data_have_the_same_labels(convert: Make):
         audit.refuse_contradictions(runs)
 
 
-@pytest.mark.parametrize(("labels", "forged"), [([0, 1] * 8, False), ([1, 0] * 8, True)])
+@pytest.mark.parametrize(
+    ("split", "labels", "forged"),
+    [("dev", [0, 1] * 8, False), ("dev", [1, 0] * 8, True), ("other", [0, 1] * 8, True)],
+)
 def test_a_lone_conversion_has_the_labels_of_its_task(
-    convert: Make, tmp_path: Path, labels: list[int], forged: bool
+    convert: Make, tmp_path: Path, split: str, labels: list[int], forged: bool
 ):
     (tmp_path / "SST-2").mkdir()
     rows = "".join(f"a text\t{label}\n" for label in [0, 1] * 8)
-    for split in ("train", "dev"):
-        (tmp_path / f"SST-2/{split}.tsv").write_text(f"sentence\tlabel\n{rows}")
-    facts = {"labels": {"dev": labels}, "predictions": {"dev": [1] * 16}, "floor": 0.5}
+    for name in ("train", "dev"):
+        (tmp_path / f"SST-2/{name}.tsv").write_text(f"sentence\tlabel\n{rows}")
+    facts = {"labels": {split: labels}, "predictions": {split: [1] * 16}, "floor": 0.5}
     [record] = records.load_records([convert("luna", 0.5, task="sst2", **facts)])
     assert audit.check_records([record], tmp_path) == {audit.RECOMPUTED: 1}
     assert audit.check_records([record], tmp_path, tmp_path / "none") == {audit.RECOMPUTED: 1}
