@@ -55,8 +55,13 @@ def attend_visible(
 
     q (B, H, rows, d), k and v (B, H, keys, .), visible broadcasts to (B, H, rows, keys). A row
     that sees no key takes all of them instead of becoming NaN: under the mask rule such a row is
-    padding, or the values it takes are zero.
+    padding, or the values it takes are zero. Blocks of tokens have one dimension more: q
+    (B, N, H, rows, d), and so on.
     """
+    if q.dim() == 5:
+        shape, visible = q.shape[:2], visible.expand(len(q), *visible.shape[1:])
+        q, k, v, visible = (t.flatten(0, 1) for t in (q, k, v, visible))
+        return attend_visible(q, k, v, visible, dropout).unflatten(0, shape)
     visible = visible | ~visible.any(-1, keepdim=True)
     return drop.attend(q, k, v, visible, dropout)
 

@@ -91,7 +91,7 @@ class KernelAttention(StreamingAttention):
 
     def den(self, c: Tensor) -> Tensor:
         """The divisor of a query's weighted sum of values, c being the sum of its weights."""
-        return denominator(c, self.eps, self.signed)
+        return denominator(c, self.eps, self.signed and not self.absolute)
 
     def divide(self, N: Tensor, c: Tensor, mask: Mask = None) -> Tensor:
         """The outputs of a query's weighted sum of values N (B, H, n, e) and sum of weights c
@@ -107,8 +107,6 @@ class KernelAttention(StreamingAttention):
             least, square = SMALLEST_RMS, N.square().mean(over, keepdim=True)
             divisor = square.clamp_min(least**2).sqrt().squeeze(-1)  # (B, H or 1, n)
             out = N / divisor.unsqueeze(-1) * self.gain.to(N.dtype)
-        elif self.absolute:
-            out = N / c.clamp_min(self.eps).unsqueeze(-1)
         else:
             out = N / self.den(c).unsqueeze(-1)
         if not self.training:
@@ -176,14 +174,12 @@ class KernelAttention(StreamingAttention):
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         self.check_matrix()
         phi_q, phi_k = self.features(q, k, mask)
-        A = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
-        if self.causal:
-            A = A.tril()
+        A = sizes = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
         if self.absolute:
             sizes = torch.einsum("bhid,bhjd->bhij", phi_q.abs(), phi_k.abs())
-            sizes = sizes.tril() if self.causal else sizes
-            return A / sizes.sum(-1, keepdim=True).clamp_min(self.eps)
-        return A / self.den(A.sum(-1, keepdim=True))
+        if self.causal:
+            A, sizes = A.tril(), sizes.tril()
+        return A / self.den(sizes.sum(-1, keepdim=True))
 
     def check_matrix(self) -> None:
         if self.normalise == "rms":

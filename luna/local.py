@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import LunaError, Mask, nearest
+from luna.base import LunaError, Mask, nearest, zero_padding
 
 
 class Kind(NamedTuple):
@@ -72,13 +72,9 @@ class LocalBranch(nn.Module):
 
     def forward(self, v: Tensor, mask: Mask = None) -> Tensor:
         """(B, H, n, e) -> (B, H, n, e); padding enters no sum and receives 0."""
-        pad = None if mask is None else ~mask[:, None, :, None]
-        if pad is not None:
-            v = v.masked_fill(pad, 0)
-        out = self._convolve(v[:, :, 1:]) if self.cls else self._convolve(v)
-        if self.cls:
-            out = F.pad(out, (0, 0, 1, 0))
-        return out if pad is None else out.masked_fill(pad, 0)
+        v = zero_padding(v, mask)
+        out = F.pad(self._convolve(v[:, :, 1:]), (0, 0, 1, 0)) if self.cls else self._convolve(v)
+        return zero_padding(out, mask)
 
     def _convolve(self, v: Tensor) -> Tensor:
         """One convolution over the H e channels of all heads."""

@@ -87,12 +87,9 @@ class Local(Attention):
         visible = neighbours(real, *look, rows=3).mT  # (B or 1, N, 1, 1, keys)
         if self.official:
             visible = visible & real
-        visible = visible.expand(q.shape[0], *visible.shape[1:])
         dropout = self.slot.dropout if self.training else 0.0
-        shape = q.shape[:2]
-        q, k, v, visible = (t.flatten(0, 1) for t in (q, k, v, visible))
-        out = attend_visible(q, k, v, visible, dropout)  # (B N, H, b, e)
-        return join(out.unflatten(0, shape), self.pattern)[:, :, :n]
+        out = attend_visible(q, k, v, visible, dropout)  # (B, N, H, b, e)
+        return join(out, self.pattern)[:, :, :n]
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n, b = q.shape[-2], self.block

@@ -75,12 +75,10 @@ class Longformer(Attention):
             k_g, v_g, real_g = (t[:, None, :, G].expand(-1, N, -1, -1, -1) for t in (k, v, real))
             k_c, v_c = torch.cat([k_c, k_g], 3), torch.cat([v_c, v_g], 3)
             visible = torch.cat([visible, real_g.mT.expand(-1, -1, -1, c, -1)], 4)
-        visible = visible.expand(q.shape[0], *visible.shape[1:])
 
-        q_c, k_c, v_c, visible = (t.flatten(0, 1) for t in (q_c, k_c, v_c, visible))
         dropout = self.slot.dropout if self.training else 0.0
-        out = attend_visible(q_c, k_c, v_c, visible, dropout)  # (B N, H, c, e)
-        out = out.unflatten(0, (q.shape[0], -1)).transpose(1, 2).flatten(2, 3)[:, :, :n]
+        out = attend_visible(q_c, k_c, v_c, visible, dropout)  # (B, N, H, c, e)
+        out = out.transpose(1, 2).flatten(2, 3)[:, :, :n]
         if not self.global_tokens:
             return out
         return out.index_copy(2, G, attend_visible(q[:, :, G], k, v, real.mT, dropout))

@@ -146,13 +146,12 @@ class Nystrom(Attention):
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         B, _, n, d = q.shape
         mask = torch.ones(B, n, dtype=torch.bool, device=q.device) if mask is None else mask
-        valid = mask[:, None, :].to(q.dtype)  # (B, 1, n)
         q, k = (zero_padding(t, mask) / d**0.25 for t in (q, k))
         if self._exact(n):
             A = self._minus(q @ k.mT, mask).softmax(-1)
         else:
             A = self._product(q, k, mask)
-        return A if self.conv is None else A + toeplitz(self.conv, n, q.dtype) * valid.unsqueeze(1)
+        return A if self.conv is None else A + toeplitz(self.conv, n, q.dtype) * mask[:, None, None]
 
     def _product(self, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
         """F Z G with an averaging matrix made of every token's segment number."""

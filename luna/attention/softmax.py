@@ -143,8 +143,7 @@ class Softmax(StreamingAttention):
         if self.slot.alibi:
             weights = weights + alibi_bias(q, k)
         if self.causal:
-            later = torch.ones(weights.shape[2:], dtype=torch.bool, device=q.device).triu(1)
-            weights = weights.masked_fill(later, float("-inf"))
+            weights = weights + torch.full_like(weights, float("-inf")).triu(1)
         if mask is not None:
             weights = weights.masked_fill(~mask[:, None, None, :], float("-inf"))
         weights = (weights - largest(weights)).exp()

@@ -174,14 +174,10 @@ class Synthesizer(Attention):
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         B = self.logits(q, k).expand(len(q), -1, -1, -1)
-        if mask is None:
-            mask = torch.ones(len(q), q.shape[-2], dtype=torch.bool, device=q.device)
-        visible = mask[:, None, None, :].expand_as(B)
-        if self.profile == "official":
-            visible = torch.ones_like(visible)
-            if "dot" in self.parts:
-                B = B - MASKED * ~(mask[:, None, :, None] & mask[:, None, None, :])
-        B = B.masked_fill(~visible, float("-inf"))
+        if mask is not None and self.profile != "official":
+            B = B.masked_fill(~mask[:, None, None, :], float("-inf"))
+        elif mask is not None and "dot" in self.parts:
+            B = B - MASKED * ~(mask[:, None, :, None] & mask[:, None, None, :])
         E = (B - largest(B)).exp()
         return E / E.sum(-1, keepdim=True).clamp_min(torch.finfo(E.dtype).tiny)
 

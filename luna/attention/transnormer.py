@@ -56,14 +56,12 @@ class TransNormer(KernelAttention):
     def _within_blocks(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
         n, b = q.shape[2], min(self.block, q.shape[2])
         q, k, v, real = (to_blocks(t, b).transpose(1, 2) for t in (q, k, v, real))
-        shape, visible = q.shape[:2], real.mT  # (B or 1, N, 1, 1, b)
+        visible = real.mT  # (B or 1, N, 1, 1, b)
         if self.causal:
             visible = visible & visible.new_ones(b, b).tril()
-        visible = visible.expand(len(q), *visible.shape[1:])
         dropout = self.slot.dropout if self.training else 0.0
-        q, k, v, visible = (t.flatten(0, 1) for t in (q, k, v, visible))
-        out = attend_visible(q, k, v, visible, dropout)
-        return out.unflatten(0, shape).transpose(1, 2).flatten(2, 3)[:, :, :n]
+        out = attend_visible(q, k, v, visible, dropout)  # (B, N, H, b, e)
+        return out.transpose(1, 2).flatten(2, 3)[:, :, :n]
 
     def causal_from(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask
@@ -82,7 +80,5 @@ class TransNormer(KernelAttention):
         if not self.diagonal:
             return super()._matrix(q, k, mask, x)
         block = torch.arange(q.shape[2], device=q.device) // self.block
-        visible = block[:, None] == block
-        return dense_weights(
-            q, k, (visible.tril() if self.causal else visible) & real_tokens(mask, q).mT
-        )
+        visible = (block[:, None] == block) & real_tokens(mask, q).mT
+        return dense_weights(q, k, visible.tril() if self.causal else visible)
