@@ -27,7 +27,7 @@ import numpy as np
 from lra.base.code import UNKNOWN
 from lra.base.config import UserError, nearest, printable, readable
 from lra.runs.answers import Answers, read_answers
-from lra.runs.folder import RESULT, TEACHER, compact, digest
+from lra.runs.folder import RESULT, TEACHER, check_digest, compact, digest
 from lra.runs.schema import CONVERSION, TRAINING, check_record, find_fact, flat, kind_of
 
 # Identity, code, seed and attempt: two records of one key are the same run.
@@ -212,10 +212,7 @@ def read_record(path: Path) -> Record:
 
 
 def _checked(where: str, facts: dict[str, Any], path: Path) -> Record:
-    if facts.get("digest") != digest(facts):
-        raise UserError(
-            f"{where} is damaged, edited or of an earlier version: its digest does not fit"
-        )
+    check_digest(facts)
     check_record(where, facts)
     return Record(facts, path)
 
