@@ -86,12 +86,11 @@ def _refuse(problems: Problems) -> None:
 
 def _training(record: Record) -> Iterator[str]:
     if (answers := record.answers) is not None:
-        scored = record.get("test.scored") or record["test.examples"]
+        scored, loss = record.get("test.scored") or record["test.examples"], answers.loss
         if len(answers.labels) != scored:
             yield f"it has {len(answers.labels)} answers to {scored} questions"
         yield from _differ("test accuracy", record["test.accuracy"], answers.accuracy, 1e-6)
-        if (loss := answers.loss) is not None:
-            yield from _differ("test loss", record["test.loss"], loss, 2e-3 * (1 + loss))
+        yield from _differ("test loss", record["test.loss"], loss, 2e-3 * (1 + loss))
         if predicted := record.get("test.predicted"):
             counted = np.bincount(answers.answers, minlength=len(predicted)).tolist()
             if predicted != counted:
