@@ -211,8 +211,7 @@ def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
 
 
 def _cost(record: Record) -> Iterator[str]:
-    """Count the networks of the record's settings and of its budget again, as far as its method and
-    task are installed."""
+    """Count the networks of its settings and budget again, as far as they can be built here."""
     if record.kind == CONVERSION:
         return
     from lra.base.config import Tolerance

@@ -89,8 +89,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
-        """Hold the lock of this run inside the block; UserError if another process holds it and
-        this one is not to wait."""
+        """Hold the run's lock; UserError if another process has it, unless this one is to wait."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             handle = (self.path / "lock").open("ab")

@@ -33,8 +33,7 @@ code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 
 
 def train(run: Run, command: str = "") -> Path:
-    """Start a run, resume it, or look up its result; returns the file of the result, which keeps
-    the command."""
+    """Start a run, resume it, or look up its result; returns its file, which has the command."""
     began = time.monotonic()
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
@@ -113,8 +112,7 @@ def train_and_test(
 
 
 def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any]:
-    """Train phase one, resume it, or look it up, and give its weights to the module of phase two.
-    Return its facts for the record."""
+    """Train phase one or look it up, begin phase two with its weights, and return its facts."""
     run = replace(run, logger={})  # metrics.csv suffices
     folder = RunFolder(run, prepared.fingerprint)
 
