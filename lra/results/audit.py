@@ -58,19 +58,17 @@ def check_records(
     counts: Counter[str] = Counter()
     problems: list[tuple[Record, str]] = []
     for record in track(records, "checking", console=Console(stderr=True)):
-        prepared, labels = None, dict[str, np.ndarray]()
-        if record.kind == TRAINING:
-            prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
-        elif conversion_data is not None:
-            fingerprint = record.get("data.fingerprint")
-            labels = _labels_at_hand(record["task"], fingerprint, conversion_data)
-        reasons = [*_score(record, labels), *_cost(record)]
-        if prepared is not None:
-            reasons += _on_data(record, prepared)
-        if reevaluate:
-            reasons += _evaluated_again(record, data_dir)
+        data = record["task"], record.get("data.fingerprint")
+        if record.kind == CONVERSION:
+            at_hand: Any = _labels_at_hand(*data, conversion_data)
+            reasons = [*_score(record, at_hand)]
+        else:
+            at_hand = with_fingerprint(data_dir, *data)
+            reasons = [*_cost(record), *(_on_data(record, at_hand) if at_hand else ())]
+            if reevaluate:
+                reasons += _evaluated_again(record, data_dir)
         problems += [(record, reason) for reason in reasons]
-        proof = PROVEN if labels or prepared is not None else RECOMPUTED
+        proof = PROVEN if at_hand else RECOMPUTED
         counts[TRUSTED if record.answers is None else proof] += 1
     _refuse(problems)
     return counts
@@ -164,7 +162,7 @@ def _copied_answers(records: Sequence[Record]) -> Problems:
 def _score(record: Record, at_hand: dict[str, np.ndarray]) -> Iterator[str]:
     """Compute a conversion's score again by the metric of its task, and its floor, and compare its
     labels with those of the task's data, if they are at hand."""
-    if record.kind != CONVERSION or (answers := record.answers) is None:
+    if (answers := record.answers) is None:
         return
     import torch
 
@@ -181,14 +179,14 @@ def _score(record: Record, at_hand: dict[str, np.ndarray]) -> Iterator[str]:
 
 
 @cache
-def _labels_at_hand(task: str, fingerprint: str | None, folder: Path) -> dict[str, np.ndarray]:
-    """Read the labels of a conversion's task, by split; none if the folder has other data."""
+def _labels_at_hand(task: str, fingerprint: str | None, folder: Path | None) -> dict[str, Any]:
+    """Read the labels of a conversion's task, by split; none if no folder has its data."""
     from luna.base import LunaError
     from luna.convert import tasks
     from luna.convert.tasks.base import labels_of
 
     try:
-        if (spec := tasks.get(task)).fingerprint(folder) != fingerprint:
+        if folder is None or (spec := tasks.get(task)).fingerprint(folder) != fingerprint:
             return {}
         return {s: labels_of(examples).numpy() for s, examples in spec.read(folder)[1].items()}
     except LunaError:
@@ -212,8 +210,6 @@ def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
 
 def _cost(record: Record) -> Iterator[str]:
     """Count the networks of its settings and budget again, as far as they can be built here."""
-    if record.kind == CONVERSION:
-        return
     from lra.base.config import Tolerance
     from lra.compute.budget import MEASURES, NUMBERS, Budget, Cost
     from lra.compute.count import count_run
