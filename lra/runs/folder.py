@@ -49,6 +49,11 @@ def digest(facts: dict[str, Any]) -> str:
     return hashlib.sha256(compact(content).encode()).hexdigest()[:16]
 
 
+def check_digest(facts: dict[str, Any]) -> None:
+    if facts.get("digest") != digest(facts):
+        raise ValueError("its digest does not fit: it was edited, or is of an earlier version")
+
+
 def compact(facts: Any) -> str:
     return json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
@@ -84,8 +89,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
-        """Hold the lock of this run inside the block; UserError if another process holds it and
-        this one is not to wait."""
+        """Hold the run's lock; UserError if another process has it, unless this one is to wait."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             handle = (self.path / "lock").open("ab")
@@ -181,19 +185,9 @@ def score_of(result: dict[str, Any]) -> str:
 def read_result(path: Path) -> dict[str, Any] | None:
     """Read the result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
-    if result is None:
-        return None
-    wanted = ["settings", *(["pretraining"] if path.name == PHASE_ONE else ["test", "dev"])]
-    if not all(isinstance(result.get(key), dict) for key in wanted):
-        raise UserError(
-            f"{path} is damaged or of an earlier version: export it with that version, or remove "
-            "it and run again"
-        )
-    if result.get("digest") != digest(result):
-        raise UserError(
-            f"{path} was edited after its run: its digest does not fit; remove it, and the same "
-            "command tests the last checkpoint again"
-        )
+    if result is not None:
+        with readable(path, "remove it, and the same command tests the last checkpoint again"):
+            check_digest(result)
     return result
 
 
