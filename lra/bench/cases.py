@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import luna
+from lra.bench.commands import MODELS
 from lra.bench.measure import Benchmark, Calls
 from luna.convert.host import transformers
 from luna.convert.swap import convert
@@ -18,8 +19,6 @@ from luna.feature_maps.options import Evaluate
 
 HEADS, WIDTH = 2, 32
 TOKENS = 16  # generated behind a prompt
-# Layers, heads and width of real models; weights are random, with positions for every length.
-MODELS = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768), "gpt2": (12, 12, 768)}
 
 
 def attention_benchmark(options: Namespace) -> Benchmark:
@@ -44,10 +43,11 @@ def attention_benchmark(options: Namespace) -> Benchmark:
 def luna_benchmark(options: Namespace) -> Benchmark:
     """LUNA's evaluations beside linear attention and fused softmax."""
     used = luna.build("luna", n_heads=HEADS, head_dim=WIDTH, max_len=64).evaluation(options.device)
-    names = {how: f"luna, {how}" for how in get_args(Evaluate) if how not in ("auto", used)}
+    names = {how: f"luna, {how}" for how in get_args(Evaluate)} | {"dense": "luna, the listing"}
+    ways: dict[str, dict[str, Any]] = {"luna": {}}
+    ways |= {names[how]: {"evaluate": how} for how in names if how not in ("auto", used)}
+    ways |= {f"luna, {how}": {"nonneg": how} for how in ("softplus", "exp")}
     build = partial(attention_calls, batch=options.batch)
-    by_luna = partial(build, "luna", M=8, L=8, hidden=64)
-    evaluations = names | {"dense": "luna, the listing"}
     return Benchmark(
         stem="luna",
         title="LUNA's evaluations",
@@ -57,9 +57,7 @@ def luna_benchmark(options: Namespace) -> Benchmark:
             "linear, D = 64: with queries and keys as wide as LUNA's features",
         ],
         cases={
-            "luna": by_luna,
-            **{name: partial(by_luna, evaluate=how) for how, name in evaluations.items()},
-            **{f"luna, {how}": partial(by_luna, nonneg=how) for how in ("softplus", "exp")},
+            **{name: partial(build, "luna", **way) for name, way in ways.items()},
             "linear": partial(build, "linear"),
             "linear, D = 64": partial(build, "linear", width=64),
             "softmax": partial(build, "softmax"),
