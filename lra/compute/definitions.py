@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import sdpa_backward_flop, sdpa_flop
 
 from lra.model.rotary import Rotary
 from luna.attention.informer import Informer
@@ -87,8 +87,7 @@ def definition(module: nn.Module) -> Callable[..., int] | None:
 
 
 def _fft(share: float) -> Callable[..., int]:
-    """5 N log2 N for a transform of length N, half of it where one side is real (Cooley and
-    Tukey)."""
+    """5 N log2 N for length N (Cooley and Tukey), half of it where one side is real."""
 
     def formula(x: Shape, dim: list[int], *_: Any, out_shape: Shape, **__: Any) -> int:
         longer = max(x, out_shape, key=math.prod)
@@ -107,12 +106,8 @@ def _pinv(A: Shape, *_: Any, **__: Any) -> int:
 
 OPERATORS: dict[Any, Callable[..., int]] = {
     # What F.scaled_dot_product_attention is on a CPU; on meta it is two products.
-    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(
-        q, k, v
-    ),
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-        lambda grad, q, k, v, *_, **__: sdpa_backward_flop_count(grad, q, k, v)
-    ),
+    aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
     aten.mv: lambda A, *_, **__: 2 * math.prod(A),
     aten.addmv: lambda y, A, *_, **__: 2 * math.prod(A),
     aten.dot: lambda x, *_, **__: 2 * math.prod(x),
