@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import luna
-from lra.bench.commands import MODELS
 from lra.bench.measure import Benchmark, Calls
 from luna.convert.host import transformers
 from luna.convert.swap import convert
@@ -19,10 +18,11 @@ from luna.feature_maps.options import Evaluate
 
 HEADS, WIDTH = 2, 32
 TOKENS = 16  # generated behind a prompt
+# Layers, heads and width of real models; weights are random, with positions for every length.
+MODELS = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768), "gpt2": (12, 12, 768)}
 
 
 def attention_benchmark(options: Namespace) -> Benchmark:
-    """Every attention alone."""
     words = options.methods or [*luna.names(causal=options.causal), "softmax@published"]
     notes = [
         f"batch {options.batch}, {HEADS} heads of {WIDTH}, float32, no mask",
@@ -41,7 +41,6 @@ def attention_benchmark(options: Namespace) -> Benchmark:
 
 
 def luna_benchmark(options: Namespace) -> Benchmark:
-    """LUNA's evaluations beside linear attention and fused softmax."""
     used = luna.build("luna", n_heads=HEADS, head_dim=WIDTH, max_len=64).evaluation(options.device)
     names = {how: f"luna, {how}" for how in get_args(Evaluate)} | {"dense": "luna, the listing"}
     ways: dict[str, dict[str, Any]] = {"luna": {}}
@@ -110,7 +109,6 @@ def attention_calls(
 
 
 def convert_benchmark(options: Namespace) -> Benchmark:
-    """A converted model beside its softmax original."""
     name, batch = options.geometry, options.batch
     transformers()  # stops with a sentence if it is not installed
     layers, heads, width = MODELS[name]

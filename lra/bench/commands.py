@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from lra.bench.result import BenchResult
 
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
-# Layers, heads and width of real models; weights are random, with positions for every length.
-MODELS = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768), "gpt2": (12, 12, 768)}
+GEOMETRIES = ("minilm", "bert-base", "gpt2")
 # What every benchmark measures, and the defaults of its options.
 BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
     "attention": ("time and memory of every attention alone, by length",
@@ -47,7 +46,7 @@ def add_parser(commands: Any, draw: Callable[[BenchResult, Path], list[Path]]) -
         if name == "attention":
             add("--causal", action="store_true", help="in causal form, and one more token behind n")
         if name == "convert":
-            add("--geometry", choices=MODELS, default="minilm", help="gpt2 generates too")
+            add("--geometry", choices=GEOMETRIES, default="minilm", help="gpt2 generates too")
         add("--rounds", type=int, default=5, help="over all cases")
         add("--write", type=Path, nargs="?", const=Path("results/bench"),
             help="numbers, page, figure; a folder")  # fmt: skip

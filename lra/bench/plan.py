@@ -18,7 +18,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import hydra
 import numpy as np
+import pandas as pd
 import pytorch_lightning as pl
 import torch
 
@@ -72,8 +74,6 @@ class RunGroup:
 def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], int, Any]:
     """Put the runs of `lra train <words>` into groups; also returns how many there are,
     and the launcher's settings."""
-    import hydra
-
     groups, runs = dict[str, RunGroup](), 0
     with initialised():
         for job in jobs(words, multirun=multirun):
@@ -171,8 +171,6 @@ def _time(seconds: float) -> timedelta:
 
 def show_plan(options: Namespace) -> None:
     """Measure, and print the table and the totals."""
-    import pandas as pd
-
     groups, runs, launcher = groups_of(options.overrides, multirun=options.multirun)
     left = sum(group.left for group in groups)
     if left < runs:
