@@ -29,8 +29,7 @@ class SlotPlace(NamedTuple):
 
 
 class AttentionLayer(nn.Module):
-    """One attention method between its projections (q, k, v and out), and the optional local
-    branch."""
+    """One attention between its projections (q, k, v and out), and the optional local branch."""
 
     def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: SlotPlace):
         super().__init__()
