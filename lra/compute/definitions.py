@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import sdpa_backward_flop, sdpa_flop
+from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
 from lra.model.rotary import Rotary
 from luna.attention.informer import Informer
@@ -106,8 +106,12 @@ def _pinv(A: Shape, *_: Any, **__: Any) -> int:
 
 OPERATORS: dict[Any, Callable[..., int]] = {
     # What F.scaled_dot_product_attention is on a CPU; on meta it is two products.
-    aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
+    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(
+        q, k, v
+    ),
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda grad, q, k, v, *_, **__: sdpa_backward_flop_count(grad, q, k, v)
+    ),
     aten.mv: lambda A, *_, **__: 2 * math.prod(A),
     aten.addmv: lambda y, A, *_, **__: 2 * math.prod(A),
     aten.dot: lambda x, *_, **__: 2 * math.prod(x),
