@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -107,14 +107,14 @@ def draw_costs(results: Path, _: pd.DataFrame, tables: Tables, out: Path) -> lis
         return []
     bench, scores = BenchResult.load(files[0]), _by_method(tables["recall"], f"pairs={PAIRS}")
     panels = {}
-    for _, measure, rows in bench.tables():
+    for _, measure, values in bench.tables():
         title, factor = title_of(measure)
         if measure in ("train_seconds", "peak_bytes", "train_bytes"):
+            costs = factor * values.groupby("n").median().reindex([N]).loc[N].dropna()
             panels[title] = [
-                look.Point(factor * median(points[N].values), mean(scores[case]), case,
+                look.Point(cost, mean(scores[case]), case,
                            stdev(scores[case]) if len(scores[case]) > 1 else 0.0)
-                for case, points in rows.items()
-                if case in scores and N in points and points[N].values
+                for case, cost in costs.items() if case in scores
             ]  # fmt: skip
 
     def fill(figure: Any) -> None:
