@@ -28,13 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register, zero_padding
-from luna.blocks import (
-    masked_softmax,
-    members,
-    position_starts,
-    segment_means,
-    valid_segments,
-)
+from luna.blocks import masked_softmax, position_segments, segment_means, valid_segments
 
 MASKED = 1e9  # subtracted from the scores of padded keys under `published`
 
@@ -125,10 +119,9 @@ class Nystrom(Attention):
         return F, A + torch.diag_embed((~present).to(A.dtype)).unsqueeze(1), G
 
     def segments(self, mask: Mask, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """`members` of the profile's segments."""
         m = min(self.landmarks, n)
         if self.published:
-            return members(position_starts(n, m, device), None, n)
+            return position_segments(n, m, device)
         return valid_segments(mask, n, m, device)
 
     def _exact(self, n: int) -> bool:
