@@ -82,7 +82,6 @@ def scores(figure: Any, table: Table, column: str) -> None:
 def compute(figure: Any, table: Table, column: str) -> None:
     """Accuracy against forward FLOPs."""
     cells, axes = table.column(column), figure.subplots()
-    cells["gflops"] = cells["flops"] / 1e9
     numbers = cells[["gflops", "score", "deviation"]].fillna(0).to_numpy()
     looks = _looks(table, cells.index, list(cells.index))
     points = [look.Point(x, y, name, spread)

@@ -19,7 +19,7 @@ from lra.base.config import UserError
 from lra.data.rules import FILE as RULES
 from lra.data.rules import read_scores
 from lra.report.effects import agreements, effects
-from lra.report.notes import conversion_notes, training_notes
+from lra.report.notes import compute_class, conversion_notes, training_notes
 from lra.report.specs import TableSpec, below, published_score, select
 from lra.report.table import (
     PARTS,
@@ -51,7 +51,9 @@ OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
 FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
 OF_COLUMN = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
 NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
+CONDITIONS = ["protocol", "budget", "steps", "batch", "data.source"]  # of all runs of a cell
 MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of comparable speeds
+TIMES = ["steps_per_second", "peak_memory_mib"]  # shown if all runs of a column had one machine
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
@@ -100,10 +102,17 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     runs = _best_on_dev(runs, spec.choose) if spec.choose else runs
     axis = short_name(spec.columns)
     runs = runs.assign(column=f"{axis}=" + runs[spec.columns].map(str) if axis else runs["task"])
-    refuse_mixtures(spec.name, runs, *compared(runs, spec.vary, spec.choose))
+    absent = runs.where(runs.notna(), "absent")  # a lack is a value too
+    refuse_mixtures(spec.name, absent, *compared(runs, spec.vary, spec.choose))
 
     runs, columns = _named(spec, runs), _columns(runs, spec.columns)
     cells = _with_published(cells_of(runs), spec.published)
+    cells = cells.join(runs.groupby(["row", "column"])[CONDITIONS].first())
+    cells["gflops"] = cells["flops"] / 1e9
+    cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
+    machines = runs.groupby("column")[MACHINE].agg(lambda s: s.map(str).nunique()).max(axis=1)
+    untimed = machines.index[(machines > 1) | (not spec.speed)]
+    cells.loc[cells.index.isin(untimed, level="column"), TIMES] = None
     rules = rules_for(runs, columns, folder) if folder else pd.DataFrame()
     if not rules.empty:
         best = rules.loc[~rules["bound"], columns].max()
@@ -121,7 +130,6 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
         several = summaries and len(columns) > 1
         means = rows[AVERAGE] if several else cells["score"].groupby("row").mean()
         order = means.sort_index().sort_values(ascending=False, kind="stable").index
-    machines = runs.groupby("column")[MACHINE].agg(lambda s: s.map(str).nunique()).max(axis=1)
     table = Table(
         spec=spec,
         columns=columns,
@@ -131,7 +139,6 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
         taken=taken,
         summaries=summaries,
         costs=True,
-        timed=tuple(c for c in columns if spec.speed and machines[c] == 1),
         rules=rules,
     )
     if spec.effects:
@@ -236,15 +243,13 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     spec = TableSpec(name=f"{kind}_{model}", title=title, published=kind)
     order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
     columns = [task for task in order if task in {*runs["task"]}]
-    places = runs["task"].map(columns.index).sort_values(kind="stable")
-    runs = runs.loc[places.index].assign(column=runs["task"])
+    runs = runs.sort_values("task", key=lambda tasks: tasks.map(columns.index), kind="stable")
+    runs["column"] = runs["task"]
     budget = [c for c in runs if c.startswith("recipe.") and short_name(c) not in STAGE_1]
     stage_2 = runs[budget].where(runs["recipe.epochs"].astype(bool))  # nothing without stage 2
     labels = [digest(labels) if (labels := r.get("labels")) else None for r in runs["record"]]
-    # Early records lack some facts.
-    facts = ["teacher", "data.fingerprint", "labels", *budget]
-    compared = runs.assign(labels=labels, **stage_2)
-    refuse_mixtures(spec.name, compared, [], facts, absent=None)
+    facts = ["teacher", "data.fingerprint", "labels", *budget]  # early records lack some
+    refuse_mixtures(spec.name, runs.assign(labels=labels, **stage_2), [], facts)
 
     runs, usual = _named_by_stages(runs)
     control = runs.loc[runs["attention"] == "softmax", "row"]  # no conversion, so never the best

@@ -20,7 +20,7 @@ def training_notes(table: Table) -> Iterator[str]:
            "deviation (number of seeds).")  # fmt: skip
     if any(pairs_of(options) not in label for label, options in table.rows["options"].items()):
         yield "Names leave out options that have their usual value."
-    if any(compute_class(record["compute"]) != "-" for record in table.cells["record"]):
+    if (table.cells["compute"] != "-").any():
         yield (
             'Compute: "matched" is within the tolerance of the budget, "FLOPs ×1.34" the measure '
             'that is farthest from it, as a ratio; no setting of an "exempt" method meets it.'
@@ -101,7 +101,7 @@ def _column_note(table: Table, column: str) -> str:
                 parts.append(f"the {what} {scores.max():.2f} % ({scores.idxmax()})")
     budgets = " or ".join(runs["record"].map(_budget_name).unique())
     parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
-    if table.spec.speed and column not in table.timed:
+    if table.spec.speed and table.column(column)["steps_per_second"].isna().any():
         parts.append("no speed or memory, because they come from different machines")
     return one_line(f"{column}: {'; '.join(parts)}.")
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from lra.base.config import csv_text
-from lra.report.notes import compute_class
 from lra.report.specs import published, published_table
-from lra.report.table import CONDITIONS, LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
+from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
 from lra.results.record import STAGES, Record
 
 GENERATED = (
@@ -89,9 +88,9 @@ def costs(table: Table, column: str) -> pd.DataFrame:
     if (cells["dead"] >= LEAST_DEAD).any():
         shown["dead queries"] = cells["dead"].map(lambda d: "–" if pd.isna(d) else f"{d:.1f}%")
     shown["parameters"] = cells["parameters"].map("{:,.0f}".format)
-    shown["GFLOPs"] = (cells["flops"] / 1e9).map("{:.3f}".format)
-    shown["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
-    if column in table.timed:
+    shown["GFLOPs"] = cells["gflops"].map("{:.3f}".format)
+    shown["compute"] = cells["compute"]
+    if cells["steps_per_second"].notna().all():
         shown["steps/s"] = cells["steps_per_second"].map("{:.1f}".format)
         shown["peak MiB"] = cells["peak_memory_mib"].map("{:.0f}".format)
     return shown
@@ -227,20 +226,16 @@ def escape_tex(text: str) -> str:
 
 def to_csv(table: Table, results: Path) -> str:
     """A line per cell, with everything that is shown of it."""
-    cells = table.cells.reset_index().join(table.rows[["attention", "options"]], on="row")
+    cells = table.cells.reset_index().rename(columns={"data.source": "data_source"})
+    cells = cells.join(table.rows[["attention", "options"]], on="row")
     places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
     cells = cells.sort_values(["row", "column"], key=lambda names: names.map(places))
     cells["table"] = table.spec.name
     cells["options"] = cells["options"].map(pairs_of)
     cells["runs"] = cells["runs"].map(" ".join)
     if table.costs:
-        cells["gflops"] = cells["flops"] / 1e9
         cells["budget"] = cells["budget"].map("{:g}".format)
-        cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
-        untimed = ~cells["column"].isin(table.timed)
-        cells.loc[untimed, ["steps_per_second", "peak_memory_mib"]] = None
-    left_out = () if table.costs else CONDITIONS
-    cells = cells[[c for c in CSV_COLUMNS if c in cells and c not in left_out]]
+    cells = cells[[c for c in CSV_COLUMNS if c in cells]]
     cells = cells.map(lambda value: csv_text(value) if isinstance(value, str) else value)
     dtypes = {"seeds": "Int64", "needs": "Int64", "parameters": "Int64", "published": object}
     cells = cells.round({"parameters": 0}).astype({c: dtypes[c] for c in dtypes if c in cells})

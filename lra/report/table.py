@@ -17,9 +17,6 @@ from lra.report.specs import TableSpec
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
 PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
-# Facts that all training runs of a cell share, and their columns.
-CONDITIONS = {"protocol": "protocol", "budget": "budget", "steps": "steps", "batch": "batch",
-              "data_source": "data.source"}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -40,7 +37,6 @@ class Table:
     taken: pd.DataFrame  # `runs`, and those not shown: repeated, or of a rate that is not the best
     summaries: tuple[str, ...] = ()  # names of the columns over all columns
     costs: bool = False  # parameters, FLOPs and class of compute are shown
-    timed: tuple[str, ...] = ()  # columns whose runs were all timed on one machine
     notes: Sequence[str] = ()  # what a reader must know
     # what rules without attention score (lra/data/rules.py): a line per rule, by column
     rules: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)
@@ -87,7 +83,6 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
         examples=("examples", "first"),
         dead=("dead_queries", lambda shares: 100 * shares.mean()),
         **{name: (name, "mean") for name in COSTS},
-        **{name: (fact, "first") for name, fact in CONDITIONS.items() if fact in runs},
     )
     networks = runs.assign(network=runs["identity"] + runs["code"]).groupby(["row", "column"])
     if (mixed := networks["network"].nunique() > 1).any():
@@ -130,17 +125,15 @@ def refuse_mixtures(
     runs: pd.DataFrame,
     of_table: Sequence[str],
     of_column: Sequence[str],
-    absent: str | None = "absent",
 ) -> None:
-    """UserError with every fact in which the runs of one table, or of one column of it, differ. A
-    run without a fact has the value `absent`; if that is None, the run is ignored."""
+    """UserError with every fact in which the runs of one table, or of one column of it, differ; a
+    run without a fact is ignored."""
     parts = [("", runs, of_table)]
     parts += [(f"on {c}, ", part, of_column) for c, part in runs.groupby("column", sort=False)]
     lines = []
     for place, part, facts in parts:
         for fact in facts:
-            values = (part[fact] if absent is None else part[fact].fillna(absent)).dropna().map(str)
-            methods = part["attention"].groupby(values).unique()
+            methods = part["attention"].groupby(part[fact].dropna().map(str)).unique()
             if len(methods) > 1:
                 listed = (f"{value} ({', '.join(sorted(names)[:3])}{', ...' * (len(names) > 3)})"
                           for value, names in methods.items())  # fmt: skip
