@@ -159,10 +159,10 @@ def draw_seeds(_: Path, __: pd.DataFrame, tables: Tables, out: Path) -> list[Pat
 def _by_method(table: Table, column: str) -> dict[str, list[float]]:
     """The values of methods as published, and of LUNA with signed outputs."""
     values = {}
-    for row, cell in table.column(column).iterrows():
-        output = table.rows["options"][row].get("nonneg", True)
+    for _, cell in table.column(column).iterrows():
+        output = cell["options"].get("nonneg", True)
         if output in (True, False):
-            values[table.rows["attention"][row] + ", signed" * (not output)] = cell["values"]
+            values[cell["attention"] + ", signed" * (not output)] = cell["values"]
     return values
 
 

@@ -199,11 +199,11 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
         axes.plot([1, len(ranks)], [1, len(ranks)], color=look.OTHERS, lw=0.8, ls=":", zorder=1)
         axes.margins(x=0.1, y=0.1)
         axes.set_xlabel(f"rank on {best['column']} (right: better)")
-        axes.set_ylabel(f"rank on {best['with']}, {best['other']} (up: better)")
+        axes.set_ylabel(f"rank on {best['with']}, {table.spec.against} (up: better)")
         axes.grid()
         look.beside(axes, points)
 
-    stem = folder / f"{table.spec.name}-against-{best['other']}"
+    stem = folder / f"{table.spec.name}-against-{table.spec.against}"
     return look.save_figure(stem, fill, title, height=5)
 
 

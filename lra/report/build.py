@@ -39,7 +39,7 @@ from lra.runs.folder import digest
 from lra.runs.schema import CONVERSION, TRAINING
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
-AVERAGE = "average"
+AVERAGE, NAMES = "average", ["row", "method", "options"]  # columns of rows, and of named runs
 SPELT = 3  # where more options than these differ, rows are named by those with unusual values
 
 # Facts that all runs of a table share, and those that its runs in one column share; of the latter
@@ -119,7 +119,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
         cells["rule"] = cells.index.get_level_values("column").map(best)
     averaged = columns if axis else FIVE
     summaries = (AVERAGE,) if not {*columns}.isdisjoint(averaged) else ()
-    rows, scores = _rows_and_scores(runs, cells, averaged)
+    rows, scores = _rows_and_scores(cells, averaged)
     rows[AVERAGE] = scores.mean(axis=1, skipna=False)
     printed = cells["published"].astype(float).unstack("column").reindex(columns=averaged)
     rows["published"] = printed.mean(axis=1, skipna=False)
@@ -157,8 +157,8 @@ def _best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
     kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
     values = runs.assign(kind=kind, dev=runs["dev.accuracy"].astype(float)).groupby(["kind", key])
     tried = values.agg(seeds=("seed", "nunique"), dev=("dev", "mean")).reset_index()
-    whole = tried[tried["seeds"] == tried.groupby("kind")["seeds"].transform("max")]
-    best = whole.loc[whole.groupby("kind")["dev"].idxmax()].set_index("kind")[key]
+    ranked = tried.sort_values(["seeds", "dev"], ascending=False, kind="stable")
+    best = ranked.drop_duplicates("kind").set_index("kind")[key]
     names = tried.groupby("kind")[key].agg(lambda column: str(sorted(column, key=sortable)))
     return runs.assign(tried=kind.map(names))[runs[key] == kind.map(best)]
 
@@ -209,7 +209,7 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
             shown = {k: v for k, v in options.items()
                      if len(options) <= SPELT or str(v) != str(usual.get(k))}  # fmt: skip
             names[i] = one_line(f"{name} {pairs_of(shown)}"), name, options
-    return _with_names(runs, names)
+    return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=NAMES))
 
 
 def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
@@ -256,12 +256,13 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     first = runs.drop_duplicates("column").set_index("column")
     teacher, floor = 100 * first["scores.teacher.score"].astype(float), first["floor"]
     top = pd.DataFrame({"score": teacher, "floor": floor, "task": columns, "method": "teacher"})
-    top = top.assign(seeds=0, learned=True, best=False, worse=False, record=None,
-                     values=[[t] for t in teacher], runs=[[] for _ in teacher])  # fmt: skip
+    top = top.assign(attention="softmax", options=[{} for _ in columns], seeds=0, learned=True,
+                     best=False, worse=False, record=None, values=[[t] for t in teacher],
+                     runs=[[] for _ in columns])  # fmt: skip
     top.index = pd.MultiIndex.from_product([[TEACHER], columns], names=["row", "column"])
     cells = _with_published(pd.concat([top, cells_of(runs, {*control})]), kind)
 
-    rows, scores = _rows_and_scores(runs, cells, columns)
+    rows, scores = _rows_and_scores(cells, columns)
     learned, ratios = cells["learned"].groupby("row").any(), scores / teacher
     headroom = (scores - floor) / (teacher - floor).where(teacher > floor)
     recovery = 100 * pd.DataFrame({
@@ -319,7 +320,8 @@ def _named_by_stages(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
             label = CONTROL if label == "softmax, stage 2 only" else label
             method = "" if unusual else attention + end
             names[i] = label, method, unusual | ({"stages": end.strip(", ")} if end else {})
-    return _with_names(runs, names), usual_of_method
+    named = runs.join(pd.DataFrame.from_dict(names, orient="index", columns=NAMES))
+    return named, usual_of_method
 
 
 def _settings_of(record: Record) -> dict[str, Any]:
@@ -333,11 +335,6 @@ def _settings_of(record: Record) -> dict[str, Any]:
 # ---------------------------------------------------------------------- both kinds
 
 
-def _with_names(runs: pd.DataFrame, names: dict[Any, tuple[Any, ...]]) -> pd.DataFrame:
-    columns = ["row", "method", "options"]
-    return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=columns))
-
-
 def _with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
     facts = zip(cells["method"], cells["task"], cells["record"], strict=True)
     scores = [published_score(name, method, task, record["settings.attention"] if record else {})
@@ -346,14 +343,11 @@ def _with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
 
 
 def _rows_and_scores(
-    runs: pd.DataFrame, cells: pd.DataFrame, counted: Sequence[str]
+    cells: pd.DataFrame, counted: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A line per row of the cells, with how many of the columns that count it has; its scores in
     these columns."""
-    rows = runs.groupby("row", sort=False)[["attention", "options"]].first()
-    rows = rows.reindex([*dict.fromkeys(cells.index.get_level_values("row"))])
-    if TEACHER in rows.index:
-        rows.loc[TEACHER] = "softmax", {}
+    rows = cells.groupby("row", sort=False)[["attention", "options"]].first()
     scores = cells["score"].unstack("column").reindex(rows.index, columns=counted)
     rows["coverage"] = scores.notna().sum(axis=1).map(str) + f"/{len(counted)}"
     return rows, scores

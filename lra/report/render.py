@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from lra.base.config import csv_text
-from lra.report.specs import published, published_table
+from lra.report.specs import published
 from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
 from lra.results.record import STAGES, Record
 
@@ -102,15 +102,16 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
     for column in table.columns if table.costs and not table.single else ():
         yield f"Cost on {column}", "", costs(table, column)
     if not table.rules.empty:
-        yield "Rules", RULES, rules(table)
+        ordered = table.rules.loc[table.rules[table.columns].mean(axis=1).sort_values().index]
+        scores = ordered[table.columns].map(lambda n: "" if pd.isna(n) else f"{n:.1f}")
+        yield "Rules", RULES, scores.assign(reads=ordered["reads"]).rename_axis("rule")
     if table.spec.published and table.cells["published"].notna().any():
         yield "Beside the published numbers", *beside(table)
     if not table.effects.empty:
         yield "Effect of each setting", EFFECTS, lines_of(table.effects, EFFECT)
     if not table.agreements.empty:
-        name = table.agreements["other"].iloc[0]
-        text = AGREEMENTS.format(name=name)
-        yield f"The order in {name}", text, lines_of(table.agreements, AGREEMENT)
+        name, lines = table.spec.against, lines_of(table.agreements, AGREEMENT)
+        yield f"The order in {name}", AGREEMENTS.format(name=name), lines
     if not table.pairs.empty:
         yield "Example by example", PAIRS, table.pairs
 
@@ -118,9 +119,9 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
 def beside(table: Table) -> tuple[str, pd.DataFrame]:
     """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked,
     with the sources."""
-    printed = published_table(str(table.spec.published))
+    printed = published()["tables"][table.spec.published]
     cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
-    pair = f"{{:.1f}} / {{:.{printed['digits']}f}}".format
+    pair = f"{{:.1f}} / {{:.{printed.get('digits', 2)}f}}".format
     both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
     wide = both.unstack("column").reindex(columns=table.columns)
     means = table.rows[[first, "published"]].dropna()
@@ -131,13 +132,6 @@ def beside(table: Table) -> tuple[str, pd.DataFrame]:
     sources = " ".join(f"{name}: {explained[name]}." for name in dict.fromkeys(cells["source"]))
     text = f"{BESIDE.format(title=printed['title'])} {sources}"
     return text, wide.sort_index().fillna("").rename_axis("attention")
-
-
-def rules(table: Table) -> pd.DataFrame:
-    """What each rule scores in each column, and what it reads."""
-    ordered = table.rules.loc[table.rules[table.columns].mean(axis=1).sort_values().index]
-    scores = ordered[table.columns].map(lambda n: "" if pd.isna(n) else f"{n:.1f}")
-    return scores.assign(reads=ordered["reads"]).rename_axis("rule")
 
 
 def lines_of(numbers: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
@@ -166,7 +160,7 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
     """The runs of every cell, with the file of their records."""
     lines = []
     for (row, column), cell in table.cells[table.cells["runs"].astype(bool)].iterrows():
-        name, place = cell["runs"][0].rpartition("-seed-")[0], Path(cell["path"]).resolve()
+        name, place = cell["runs"][0].rpartition("-seed-")[0], cell["record"].path.resolve()
         if place.is_relative_to(results.resolve()):
             name = f"[{name}](../{place.relative_to(results.resolve()).as_posix()})"
         lines.append({
@@ -227,7 +221,6 @@ def escape_tex(text: str) -> str:
 def to_csv(table: Table, results: Path) -> str:
     """A line per cell, with everything that is shown of it."""
     cells = table.cells.reset_index().rename(columns={"data.source": "data_source"})
-    cells = cells.join(table.rows[["attention", "options"]], on="row")
     places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
     cells = cells.sort_values(["row", "column"], key=lambda names: names.map(places))
     cells["table"] = table.spec.name

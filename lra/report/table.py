@@ -17,6 +17,7 @@ from lra.report.specs import TableSpec
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
 PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
+SHARED = ("attention", "options", "method", "task", "examples", "floor", "fingerprint", "record")
 
 
 @dataclasses.dataclass
@@ -25,7 +26,7 @@ class Table:
 
     rows:  a line per row in the order shown, by label: attention, options (a dict), the summaries,
            coverage (3/5: how many columns of the summary it has)
-    cells: a line per cell, by (row, column): see `cells_of`
+    cells: a line per cell, by (row, column): see `cells_of`; attention and options of its row
     runs:  a line per run shown, with its row and column; otherwise as in docs/columns.md
     """
 
@@ -70,19 +71,13 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
         deviation=("score", "std"),
         seeds=("seed", "size"),
         values=("score", list),
-        floor=("floor", "first"),
         seed=("seed", list),
         runs=("run", list),
         records=("record", list),
-        record=("record", "first"),
-        path=("path", "first"),
-        fingerprint=("fingerprint", "first"),
         revisions=("revision", lambda revisions: " ".join(dict.fromkeys(revisions))),
-        task=("task", "first"),
-        method=("method", "first"),
-        examples=("examples", "first"),
         dead=("dead_queries", lambda shares: 100 * shares.mean()),
         **{name: (name, "mean") for name in COSTS},
+        **{name: (name, "first") for name in SHARED},
     )
     networks = runs.assign(network=runs["identity"] + runs["code"]).groupby(["row", "column"])
     if (mixed := networks["network"].nunique() > 1).any():
@@ -97,8 +92,8 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
     # Cells at the floor, where nothing was learned, take no part.
     ranked = cells[cells["learned"] & ~cells.index.isin(unranked, level="row")]
     for _, column in ranked.groupby("column", sort=False):
-        answers = [None if pd.isna(n) else int(n) for n in column["examples"]]
-        verdicts = stats.compare_with_best(column["values"].to_dict(), answers)
+        answers = column["examples"].fillna(stats.ANSWERS)
+        verdicts = stats.compare_with_best([*column["values"]], [*answers])
         cells.loc[column.index, verdicts.columns] = verdicts.to_numpy()
     cells = cells.astype({"best": bool, "worse": bool, "p": float, "needs": float})
     cells["best"] &= cells["seeds"] > 1  # the lead of a single seed may be chance

@@ -52,9 +52,7 @@ def rows_of(runs: pd.DataFrame, word: str = "") -> str:
     or their attention, and settings that tell them apart."""
     rows = runs.drop_duplicates(["identity", "code"]).sort_values("attention", kind="stable")
     lines = [word or attention for attention in rows["attention"]]
-    for key in sorted(
-        differences(rows), key=lambda key: not key.startswith(("attention.", "task"))
-    ):
+    for key in sorted(differences(rows), key=lambda k: not k.startswith(("attention.", "task"))):
         name = key.removeprefix("attention.")
         longer = [line if str(value) in ("nan", "None") else f"{line},{name}={value}"
                   for line, value in zip(lines, rows[key], strict=True)]  # fmt: skip
@@ -137,7 +135,7 @@ def _of_methods(a: Sequence[float], b: Sequence[float], examples: int) -> str:
     """What the test of the tables says, in which seeds and examples are drawn at random."""
     if min(len(a), len(b)) < 2:
         return "a single seed says nothing about other seeds"
-    p = stats.compare_with_best({"a": a, "b": b}, [examples] * 2)["p"].min()
+    p = stats.compare_with_best([a, b], [examples] * 2)["p"].min()
     sure = "these methods differ" if p < stats.LEVEL else "not shown to differ"
     return "test over seeds and examples: " + ("equal" if math.isnan(p) else f"p = {p:.2g}, {sure}")
 
