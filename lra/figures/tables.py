@@ -138,10 +138,8 @@ def by_column(figure: Any, table: Table, _: str) -> None:
 def write_effects(table: Table, folder: Path) -> list[Path]:
     """The effects of a table: a stroke per pair of runs, their mean, its 95 % interval."""
     lines = len(table.effects) + table.effects["setting"].nunique()
-    stem, title = (
-        folder / f"{table.spec.name}-effects",
-        f"{table.spec.title}\n{conditions(table.runs)}",
-    )
+    stem = folder / f"{table.spec.name}-effects"
+    title = f"{table.spec.title}\n{conditions(table.runs)}"
     return look.save_figure(stem, lambda f: draw_effects(f, table), title, 1.4 + 0.27 * lines)
 
 

@@ -78,7 +78,7 @@ def effects(
     return pd.DataFrame(lines)
 
 
-def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.DataFrame:
+def _levels(runs: pd.DataFrame, shared: Sequence[str], code: bool) -> pd.DataFrame:
     """The value of every setting in each run, a column per setting."""
     levels = pd.DataFrame({"task": runs.get("task.name", runs["task"]), "seed": runs["seed"],
                            "tried": runs.get("tried", "")})  # fmt: skip
