@@ -72,10 +72,9 @@ def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> l
     for spec in specs:
         if not (taken := selected(spec, runs, folder)).empty:
             tables[spec.name] = build(spec, taken, folder.parent)
-    for spec in specs:
-        if spec.name in tables and spec.against in tables:
-            table = tables[spec.name]
-            table.agreements = agreements(table, tables[spec.against])
+    for table in tables.values():
+        if table.spec.against in tables:
+            table.agreements = agreements(table, tables[table.spec.against])
     return [*tables.values(), *conversions(runs)]
 
 
@@ -92,8 +91,7 @@ def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
 
 
 def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> Table:
-    """A table of these training runs, with the rules of folder/rules.jsonl for their data;
-    UserError if they cannot be compared."""
+    """A table of these training runs, with the rules of folder/rules.jsonl for their data."""
     for key in filter(None, (spec.choose, spec.columns)):
         if key not in taken or taken[key].isna().all():
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
@@ -149,10 +147,9 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
 
 
 def _best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
-    """The runs with the best value of this setting: the one with the best mean dev accuracy over
-    seeds, among runs that differ in nothing else. A value with fewer seeds than another is not
-    taken: it was tried with one seed only, or runs diverged, which leave no record. The column
-    `tried` says which values each was taken from."""
+    """The runs with the value of this setting that has the best mean dev accuracy over seeds, among
+    runs that differ in nothing else. A value with fewer seeds than another is not taken: its other
+    runs diverged, which leave no record. The column `tried` has the values it was taken from."""
     settings = [c for c in runs if c.split(".")[0] in PARTS and c != key]
     kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
     values = runs.assign(kind=kind, dev=runs["dev.accuracy"].astype(float)).groupby(["kind", key])
@@ -166,8 +163,7 @@ def _best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
 def compared(
     runs: pd.DataFrame, vary: Sequence[str] = (), choose: str = ""
 ) -> tuple[list[str], list[str]]:
-    """The facts that all runs of a table share, and those that all runs of a column share, if the
-    table varies some settings and chooses one."""
+    """The facts that all runs of a table share, and those that all runs of a column share."""
     ignored = {choose, *vary, *(FOLLOW if vary else ())}
     settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
     of_table, of_column = ([f for f in facts if f in runs and f not in ignored]
@@ -213,9 +209,8 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
-    """The settings that name the rows of one attention: those in which its runs in one column
-    differ, options that differ from what `attention=<name>` sets, and those that the table
-    varies."""
+    """The settings that name the rows of one attention: those in which its runs of a column differ,
+    options that differ from what `attention=<name>` sets, and those that the table varies."""
     records = runs["record"]
     options = [f"attention.{key}" for key in dict.fromkeys(
         itertools.chain(*map(options_of, records)))]  # fmt: skip
@@ -286,8 +281,8 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
         runs=runs,
         taken=runs,
         summaries=tuple(recovery),
-        pairs=example_by_example(runs, rows.loc[order], columns),
     )
+    table.pairs = example_by_example(table)
     shared = {short_name(c): values.iloc[0] for c in budget if len(values := stage_2[c].dropna())}
     table.notes = [*conversion_notes(table, CONTROL, floor, pairs_of(shared), usual)]
     return table
@@ -295,11 +290,8 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
 
 def _named_by_stages(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """The runs with the label of their row, and the options in which it is unusual, the stages
-    among them; and what is usual for each attention.
-
-    Named are settings in which runs of an attention on one task differ (those of stage 1 among runs
-    that have it), unless most of its runs have them.
-    """
+    among them; and what is usual for each attention: of the settings in which its runs on one task
+    differ (those of stage 1 among runs that have it), what most of its runs have."""
     staged = runs["record"].map(lambda record: record["stage1"] is not None)
     finetuned = runs["recipe.epochs"].astype(bool)
     settings = pd.DataFrame([*map(_settings_of, runs["record"])], runs.index, dtype=object)
@@ -345,8 +337,7 @@ def _with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
 def _rows_and_scores(
     cells: pd.DataFrame, counted: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A line per row of the cells, with how many of the columns that count it has; its scores in
-    these columns."""
+    """A line per row, with how many of the columns that count it has; its scores in these."""
     rows = cells.groupby("row", sort=False)[["attention", "options"]].first()
     scores = cells["score"].unstack("column").reindex(rows.index, columns=counted)
     rows["coverage"] = scores.notna().sum(axis=1).map(str) + f"/{len(counted)}"

@@ -79,7 +79,6 @@ def effects(
 
 
 def _levels(runs: pd.DataFrame, shared: Sequence[str], code: bool) -> pd.DataFrame:
-    """The value of every setting in each run, a column per setting."""
     levels = pd.DataFrame({"task": runs.get("task.name", runs["task"]), "seed": runs["seed"],
                            "tried": runs.get("tried", "")})  # fmt: skip
     left_out = {*map(short_name, shared), *(() if code else ("code",))}

@@ -81,8 +81,7 @@ def wide(table: Table, escape: Callable[[str], str] = str, bold: str = "{}") -> 
 
 
 def costs(table: Table, column: str) -> pd.DataFrame:
-    """Dead queries, if there are any; parameters, FLOPs and class of compute; speed and memory, if
-    all runs were timed on one machine."""
+    """What each row costs; speed and memory, if all runs were timed on one machine."""
     cells = table.column(column)
     shown = pd.DataFrame(index=cells.index.rename("attention"))
     if (cells["dead"] >= LEAST_DEAD).any():
@@ -97,8 +96,7 @@ def costs(table: Table, column: str) -> pd.DataFrame:
 
 
 def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Give what stands below a table, each with its title and text: cost of several columns,
-    published numbers, effects, agreements and paired tests."""
+    """Give what stands below a table, each with its title and text."""
     for column in table.columns if table.costs and not table.single else ():
         yield f"Cost on {column}", "", costs(table, column)
     if not table.rules.empty:
@@ -117,8 +115,7 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 
 def beside(table: Table) -> tuple[str, pd.DataFrame]:
-    """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked,
-    with the sources."""
+    """The sources, and `51.5 / 38.94`, measured and published, by name and not ranked."""
     printed = published()["tables"][table.spec.published]
     cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
     pair = f"{{:.1f}} / {{:.{printed.get('digits', 2)}f}}".format

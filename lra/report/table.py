@@ -56,15 +56,14 @@ class Table:
         return self.columns[0] if self.costs and len(self.columns) == 1 else None
 
     def column(self, name: str) -> pd.DataFrame:
-        """Give the cells of a column by row, in the order of the rows."""
+        """Give the cells of a column, in the order of the rows."""
         cells = self.cells.xs(name, level="column")
         return cells.reindex([row for row in self.rows.index if row in cells.index])
 
 
 def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame:
-    """Aggregate the runs of every row and column: score and deviation in percent, seeds, the runs'
-    names and values, floor, costs, and how it compares with the best of its column among the rows
-    that are ranked. UserError where runs of a cell differ in more than the seed."""
+    """Aggregate the runs of every row and column, and compare with the best of the column among the
+    rows that are ranked. UserError where runs of a cell differ in more than the seed."""
     groups = runs.groupby(["row", "column"], sort=False)
     cells = groups.agg(
         score=("score", "mean"),
