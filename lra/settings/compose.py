@@ -36,7 +36,6 @@ from lra.base.config import (
     Pooling,
     Pretrain,
     Protocol,
-    Recipe,
     Trainer,
     UserError,
     first_line,
@@ -250,24 +249,18 @@ def move_cost_facts(run: Run) -> None:
 
 def scale(run: Run) -> None:
     """Scale steps and warm-up of both phases by `budget`, keeping at least `min_evaluations`
-    evaluations."""
-    evaluation, pretrain = run.protocol.evaluation, run.pretrain
-    evaluation.every = _scale(run.protocol.recipe, evaluation.every, run)
-    if pretrain.recipe is not None and pretrain.every is not None:
-        pretrain.every = _scale(pretrain.recipe, pretrain.every, run)
-
-
-def _scale(recipe: Recipe, every: int, run: Run) -> int:
-    """Scale a recipe, and return the steps between its evaluations. Training ends with an
-    evaluation, so steps are rounded up to a multiple of them."""
-    steps = max(1, round(recipe.steps * run.budget))
-    recipe.warmup = round(recipe.warmup * run.budget)
-    if run.budget != 1:
-        evaluations = max(run.min_evaluations, round(steps / every))
-        every = max(1, steps // evaluations)
-    every = min(every, steps)
-    recipe.steps = math.ceil(steps / every) * every
-    return every
+    evaluations. Training ends with one, so steps are rounded up to a multiple of them."""
+    protocol, pretrain = run.protocol, run.pretrain
+    for recipe, evaluation in ((protocol.recipe, protocol.evaluation), (pretrain.recipe, pretrain)):
+        if recipe is None or evaluation.every is None:
+            continue
+        steps = max(1, round(recipe.steps * run.budget))
+        recipe.warmup = round(recipe.warmup * run.budget)
+        if run.budget != 1:
+            evaluations = max(run.min_evaluations, round(steps / evaluation.every))
+            evaluation.every = max(1, steps // evaluations)
+        evaluation.every = min(evaluation.every, steps)
+        recipe.steps = math.ceil(steps / evaluation.every) * evaluation.every
 
 
 # ---------------------------------------------------------------------- errors
@@ -325,7 +318,8 @@ def guard(command: Callable[[], Any]) -> int:
             stream.reconfigure(errors="replace")  # terminals whose encoding has no × or ─ print ?
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting with 1
     try:
-        command()
+        with explained():
+            command()
         return 0
     except KeyboardInterrupt:
         return 130
@@ -345,8 +339,6 @@ def sentence_of(error: Exception) -> str | None:
     luna, torch = map(sys.modules.get, ("luna", "torch"))  # not imported, they raised nothing
     if isinstance(error, UserError) or (luna and isinstance(error, luna.LunaError)):
         return str(error)
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        return explain(error)
     if isinstance(error, OSError) and error.errno in (*disk.FULL, *disk.BROKEN):
         place = error.filename or "this command's files"  # outside of disk_errors, as in Hydra
         return disk.sentence(error, place, "point runs_dir and data_dir elsewhere")
