@@ -7,7 +7,6 @@ answer at once.
 
 from __future__ import annotations
 
-import inspect
 import io
 import math
 import os
@@ -149,13 +148,17 @@ def check_settings(cfg: DictConfig) -> Run:
     with explained():
         typed = OmegaConf.merge(_schema(cfg), cfg)
         attention = cast(dict[str, Any], OmegaConf.to_container(typed.attention, resolve=True))
-        fill_in_preset(attention, typed.task.name)
-        typed.attention = attention
+        about = fill_in_preset(attention, typed.task.name)
+        for option, value in (about["later"] or {}).items():
+            if attention.get(option) == value:  # so that runs from before it was one are found
+                del attention[option]
+        exempt, typed.attention = about["exempt"], attention
+        typed.compute.exempt = exempt.get(typed.task.name) if isinstance(exempt, dict) else exempt
+        typed.compute.preset, typed.compute.knobs = about["preset"], about["knobs"] or {}
         OmegaConf.resolve(typed)
         run = cast(Run, OmegaConf.to_object(typed))
     check_options(data.get(run.task.name), run.task)
     _fit_to_task(run)
-    move_cost_facts(run)
     for keys, allowed, words in RANGES:
         for key in keys.split():
             value: Any = run
@@ -195,18 +198,15 @@ def _schema(cfg: DictConfig) -> DictConfig:
         if groups.find("attention", attention) is None:
             import luna
 
-            defaults = {key: option.default for key, option in luna.options(attention).items()}
-            required = inspect.Parameter.empty
-            schema.attention = {k: "???" if v is required else v for k, v in defaults.items()}
+            options = luna.options(attention).items()
+            schema.attention = {k: "???" if p.default is p.empty else p.default for k, p in options}
     return schema
 
 
 def row_of_own_task(cfg: DictConfig) -> None:
     """Give the protocol the row of a task that is not ours: the task's settings over `others`."""
-    name, rows = OmegaConf.select(cfg, "task.name"), cfg.protocol.get("tasks")
-    if name is None or rows is None or name in rows or "others" not in rows:
-        return
-    if name in data.builtin_tasks():
+    name, rows = OmegaConf.select(cfg, "task.name"), cfg.protocol.get("tasks") or {}
+    if name in (None, *rows, *data.builtin_tasks()) or "others" not in rows:
         return
     task = data.get(name)
     if unknown := sorted(task.settings.keys() - rows.others.keys()):
@@ -231,20 +231,6 @@ def _fit_to_task(run: Run) -> None:
     if run.pretrain.name is Objective.masked and run.pretrain.rate is None:
         rates = run.pretrain.rates
         run.pretrain.rate = rates.get(task.name, rates["others"])
-
-
-def move_cost_facts(run: Run) -> None:
-    """Move what an attention's file says about its cost to `run.compute`; the options that remain
-    are built and identify the run. Later options are left out at the values that they had before
-    they were options, so that older runs of the same settings are found."""
-    about = {key: run.attention.pop(key, None) for key in NO_OPTIONS}
-    for option, value in (about["later"] or {}).items():
-        if run.attention.get(option) == value:
-            del run.attention[option]
-    run.compute.preset = about["preset"]
-    run.compute.knobs = about["knobs"] or {}
-    exempt = about["exempt"]
-    run.compute.exempt = exempt.get(run.task.name) if isinstance(exempt, dict) else exempt
 
 
 def scale(run: Run) -> None:

@@ -75,14 +75,10 @@ def method_names() -> list[str]:
     return sorted({*groups.names("attention"), *groups.installed(ENTRY_POINTS), *registered})
 
 
+@cache
 def read(group: str, name: str) -> dict[str, Any] | None:
     """Compose a choice of a group as it stands in a run's config, unresolved; None where it has no
     file. Not to be changed in place."""
-    return _read(group, name, tuple(groups.folders()))
-
-
-@cache
-def _read(group: str, name: str, _: tuple[Path, ...]) -> dict[str, Any] | None:
     file, main = groups.find(group, name), groups.find(".", "train")
     if file is None:
         return None
