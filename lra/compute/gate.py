@@ -120,7 +120,7 @@ def refusal(check: BudgetCheck, budget: Budget) -> str:
 
 def _advice(run: Run, budget: Budget, outside: dict[str, float]) -> str:
     if "examples" in outside:
-        if run.pretrain.comes_first and run.compute.both_phases:
+        if run.pretrain.recipe and run.compute.both_phases:
             return "both phases count: lower pretrain.recipe.steps and protocol.recipe.steps"
         return "train as long as the protocol does (budget=.. scales every method's steps alike)"
     if run.compute.preset != "matched":

@@ -30,7 +30,7 @@ from typing import IO, Any
 
 import yaml
 
-from lra.base.code import PRETRAINING, SHARED, code_of
+from lra.base.code import PRETRAINING, SHARED, code_of, hash_parts
 from lra.base.config import Objective, UserError, readable
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.settings.compose import Run
@@ -67,9 +67,9 @@ class RunFolder:
         parts = SHARED | PRETRAINING if pretrained else SHARED
         result = PHASE_ONE if run.pretrain.is_the_run else RESULT
         self.run, self.identity = run, run.experiment.identity(fingerprint)
-        self.code = code_of(run.attention["name"], parts)
-        self.code_facts = {"codes": [self.code.hash], "code": self.code.parts}
-        self.name = f"{self.identity}-{self.code.hash}"  # of the runs of all seeds
+        code = code_of(run.attention["name"], parts)
+        self.code_facts = {"codes": [hash_parts(code)], "code": code}
+        self.name = f"{self.identity}-{hash_parts(code)}"  # of the runs of all seeds
         group = Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
         first = group / run.attention["name"] / self.name / f"seed-{run.seed}"
         self.path, self.attempt = first, 1
