@@ -89,7 +89,8 @@ def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], 
 
 def cost_key(run: Run) -> str:
     """Name everything that can decide what a run costs."""
-    recipe: Any = replace(run.protocol.recipe, **dict.fromkeys(FREE))
+    free: dict[str, Any] = dict.fromkeys(FREE)
+    recipe = replace(run.protocol.recipe, **free)
     return repr(replace(run, seed=0, protocol=replace(run.protocol, recipe=recipe)))
 
 

@@ -43,7 +43,7 @@ from lra.base.config import (
 )
 from lra.data.registry import check_options
 from lra.settings.experiment import Experiment
-from lra.settings.presets import NO_OPTIONS, fill_in_preset
+from lra.settings.presets import NO_OPTIONS, take_cost_facts
 from lra.settings.search_path import initialised
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
@@ -148,13 +148,8 @@ def check_settings(cfg: DictConfig) -> Run:
     with explained():
         typed = OmegaConf.merge(_schema(cfg), cfg)
         attention = cast(dict[str, Any], OmegaConf.to_container(typed.attention, resolve=True))
-        about = fill_in_preset(attention, typed.task.name)
-        for option, value in (about["later"] or {}).items():
-            if attention.get(option) == value:  # so that runs from before it was one are found
-                del attention[option]
-        exempt, typed.attention = about["exempt"], attention
-        typed.compute.exempt = exempt.get(typed.task.name) if isinstance(exempt, dict) else exempt
-        typed.compute.preset, typed.compute.knobs = about["preset"], about["knobs"] or {}
+        typed.compute.update(take_cost_facts(attention, typed.task.name))
+        typed.attention = attention
         OmegaConf.resolve(typed)
         run = cast(Run, OmegaConf.to_object(typed))
     check_options(data.get(run.task.name), run.task)
@@ -205,7 +200,7 @@ def _schema(cfg: DictConfig) -> DictConfig:
 
 def row_of_own_task(cfg: DictConfig) -> None:
     """Give the protocol the row of a task that is not ours: the task's settings over `others`."""
-    name, rows = OmegaConf.select(cfg, "task.name"), cfg.protocol.get("tasks") or {}
+    name, rows = OmegaConf.select(cfg, "task.name"), cast(Any, cfg.protocol.get("tasks") or {})
     if name in (None, *rows, *data.builtin_tasks()) or "others" not in rows:
         return
     task = data.get(name)

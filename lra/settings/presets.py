@@ -29,6 +29,18 @@ def fill_in_preset(attention: dict[str, Any], task: str) -> dict[str, Any]:
     return {key: attention.pop(key, None) for key in NO_OPTIONS}
 
 
+def take_cost_facts(attention: dict[str, Any], task: str) -> dict[str, Any]:
+    """Leave an attention the options that are built and identify the run, and return what its file
+    says about its cost, for `compute`."""
+    about = fill_in_preset(attention, task)
+    for option, default in (about["later"] or {}).items():
+        if attention.get(option) == default:  # so that runs from before it was one are found
+            del attention[option]
+    exempt = about["exempt"]
+    exempt = exempt.get(task) if isinstance(exempt, dict) else exempt
+    return {"exempt": exempt, "preset": about["preset"], "knobs": about["knobs"] or {}}
+
+
 def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
     """Read the options that `attention=<attention>` sets on a task under a preset (`matched` where
     its file lacks the preset); empty for an attention without a file."""

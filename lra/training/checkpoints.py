@@ -205,7 +205,8 @@ class Checkpoints(pl.Callback):
     def on_test_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         self._stop_if_asked(trainer, saved=True)
 
-    on_fit_end = on_test_batch_end
+    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._stop_if_asked(trainer, saved=True)
 
     def load_best(self, module: pl.LightningModule) -> None:
         """Give a module the weights of the best checkpoint."""
