@@ -191,29 +191,28 @@ def _folders(data_dir: Path, task: str) -> list[Path]:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    examples = (_prepared(arguments), arguments.split, arguments.index)
+    prepared, index = _prepared(arguments), arguments.index
+    split = prepared.split(arguments.split)
+    if beyond := [i for i in index if not 0 <= i < len(split)]:
+        raise UserError(
+            f"{prepared.layout.name} has no {split.name} example {beyond[0]}: "
+            f"they are numbered 0 to {len(split) - 1}"
+        )
     if arguments.png:
-        write_picture(*examples, arguments.png)
+        write_picture(split, index, arguments.png)
         print(arguments.png)
     else:
-        print(as_text(*examples))
+        print("\n\n".join("\n".join(_lines(prepared, split, i)) for i in index))
 
 
-def as_text(prepared: Prepared, split: str, index: Sequence[int]) -> str:
-    """Show examples with their text, the ids and the mask of their length, and the label."""
-    part = _split_with(prepared, split, index)
-    return "\n\n".join("\n".join(_lines(prepared, part, i)) for i in index)
-
-
-def write_picture(prepared: Prepared, split: str, index: Sequence[int], file: Path) -> None:
+def write_picture(split: Split, index: Sequence[int], file: Path) -> None:
     """Write images side by side as a PNG file, small ones enlarged."""
     from PIL import Image
 
-    if prepared.layout.grid is None:
-        raise UserError(f"{prepared.layout.name} has no images: --png is for tasks that have")
-    part = _split_with(prepared, split, index)
-    across, zoom = math.ceil(math.sqrt(len(index))), math.ceil(SMALLEST / prepared.layout.grid[1])
-    pictures = part.ids(np.asarray(index)).reshape(-1, *prepared.layout.grid)
+    if (grid := split.layout.grid) is None:
+        raise UserError(f"{split.layout.name} has no images: --png is for tasks that have")
+    across, zoom = math.ceil(math.sqrt(len(index))), math.ceil(SMALLEST / grid[1])
+    pictures = split.ids(np.asarray(index)).reshape(-1, *grid)
     pictures = np.pad(pictures, ((0, -len(index) % across), (0, 0), (0, 0)), constant_values=GROUND)
     cells = pictures.repeat(zoom, 1).repeat(zoom, 2)
     cells = np.pad(cells, ((0, 0), (0, GAP), (0, GAP)), constant_values=GROUND)
@@ -246,17 +245,8 @@ def sizes(facts: dict[str, Any]) -> Iterator[str]:
         yield f"{reason}: {count:,}"
 
 
-def _split_with(prepared: Prepared, name: str, index: Sequence[int]) -> Split:
-    split = prepared.split(name)
-    if beyond := [i for i in index if not 0 <= i < len(split)]:
-        raise UserError(
-            f"{prepared.layout.name} has no {name} example {beyond[0]}: "
-            f"they are numbered 0 to {len(split) - 1}"
-        )
-    return split
-
-
 def _lines(prepared: Prepared, split: Split, i: int) -> Iterator[str]:
+    """Show an example with its label, its text, the ids and the mask of their length."""
     layout, at = prepared.layout, np.array([i])
     lengths, label = split.lengths(at).ravel(), split.labels[i].tolist()
     if isinstance(label, list):

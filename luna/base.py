@@ -81,6 +81,7 @@ class Attention(nn.Module):
     profiles: ClassVar[tuple[str, ...]] = ("strict",)  # those under which this method differs
 
     causal_form: ClassVar[bool] = False  # causal=True and step() exist
+    causal_if_strict: ClassVar[str] = ""  # why under no other profile, where that is so
     alibi_form: ClassVar[bool] = False  # alibi=True exists
     normalise_form: ClassVar[bool] = False  # the slot chooses what divides its sums over features
     cross_form: ClassVar[bool] = False  # keys and values may be other tokens than the queries
@@ -125,8 +126,13 @@ class Attention(nn.Module):
             )
         self.slot = slot
         self.n_heads, self.head_dim, self.max_len = slot.n_heads, slot.head_dim, slot.max_len
-        self.causal = slot.causal
+        self.causal, self.normalise = slot.causal, slot.normalise
         self.profile = self.effective_profile(slot.profile)
+        if slot.causal and self.causal_if_strict and self.profile != "strict":
+            raise LunaError(
+                f"attention '{self.name}' has no causal form under profile={self.profile}: "
+                f"{self.causal_if_strict}; use profile=strict"
+            )
         self._generators: dict[str, torch.Generator] = {}  # by device type
         self._saved_states: dict[str, Tensor] = {}
 
@@ -229,6 +235,9 @@ class Attention(nn.Module):
         """The matrix A (B, H, n, m) with forward(q, k, v) = A v; padded rows and columns are 0
         under strict."""
         q, k, _ = self._enter(q, k, k, mask, x, key_mask)
+        if not self.has_matrix:
+            how = f"profile={self.profile} and normalise={self.normalise}"
+            raise LunaError(f"attention '{self.name}' has no implied attention matrix under {how}")
         keys = mask if key_mask is None else key_mask
         with self._precision(q):
             A = self._matrix(q, k, keys, x)
@@ -331,6 +340,11 @@ class Attention(nn.Module):
         # Casting to float32 does not stop an enclosing autocast from running matmuls in half
         # precision.
         return autocast_off(q.device) if self.full_precision else contextlib.nullcontext()
+
+    @property
+    def dropout_p(self) -> float:
+        """The probability with which weights are dropped now."""
+        return self.slot.dropout if self.training else 0.0
 
     def generator(self, device: torch.device | str) -> torch.Generator:
         """This module's own random stream on `device`: seeded by the slot, saved with the state

@@ -81,22 +81,6 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
     return scores.masked_fill(~visible, float("-inf")).softmax(-1)
 
 
-def valid_starts(n_valid: Tensor, m: int) -> Tensor:
-    """Ranks (B, m + 1) at which the segments start if the valid token of rank r belongs to segment
-    floor(r m_b / n_b), m_b = min(m, n_b); segments from m_b on are empty."""
-    n_b = n_valid.unsqueeze(-1)
-    m_b = n_b.clamp(1, m)
-    a = torch.arange(m + 1, device=n_valid.device)
-    return torch.minimum((a * n_b + m_b - 1) // m_b, n_b)
-
-
-def position_starts(n: int, m: int, device: torch.device) -> Tensor:
-    """Positions (1, m + 1) at which the segments start: short ones of length n // m first."""
-    a = torch.arange(m + 1, device=device)
-    s, longer = divmod(n, m)
-    return (a * s + (a - (m - longer)).clamp(min=0)).unsqueeze(0)
-
-
 def members(starts: Tensor, mask: Mask, n: int) -> tuple[Tensor, Tensor]:
     """The tokens of each segment, from the ranks of valid tokens (B or 1, m + 1) at which segments
     start: positions and membership, both (B or 1, m, ceil(n / m))."""
@@ -110,9 +94,19 @@ def members(starts: Tensor, mask: Mask, n: int) -> tuple[Tensor, Tensor]:
 
 
 def valid_segments(mask: Mask, n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """`members` of m equal shares of each example's valid tokens."""
+    """`members` of m equal shares of each example's valid tokens: the one of rank r belongs to
+    segment floor(r m_b / n_b), m_b = min(m, n_b), and segments from m_b on are empty."""
     valid = torch.full((1,), n, device=device) if mask is None else mask.sum(-1)
-    return members(valid_starts(valid, m), mask, n)
+    n_b, a = valid.unsqueeze(-1), torch.arange(m + 1, device=device)
+    m_b = n_b.clamp(1, m)
+    return members(torch.minimum((a * n_b + m_b - 1) // m_b, n_b), mask, n)
+
+
+def position_segments(n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`members` of m equal shares of the positions, short ones of length n // m first."""
+    a = torch.arange(m + 1, device=device)
+    s, longer = divmod(n, m)
+    return members((a * s + (a - (m - longer)).clamp(min=0)).unsqueeze(0), None, n)
 
 
 def segment_means(x: Tensor, positions: Tensor, member: Tensor) -> Tensor:

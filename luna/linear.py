@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from luna.base import LunaError, Mask, Slot, nearest
+from luna.base import LunaError, Mask, Slot, nearest, positive
 from luna.kernels.linear_blocks import Maps, blocked_sums
 from luna.streaming import StreamingAttention
 from luna.sums import State, causal_linear_sums, continued_sums, denominator, linear_sums
@@ -61,6 +61,7 @@ class KernelAttention(StreamingAttention):
         normalise: str | None = None,
     ):
         super().__init__(slot)
+        positive(self.name, eps=eps)
         self.eps, self.chunk = eps, chunk
         self.signed = self.signed if signed is None else signed  # type: ignore[misc]
         self.normalise = normalise or slot.normalise
@@ -75,7 +76,7 @@ class KernelAttention(StreamingAttention):
             self.row_stochastic = self.convex = False  # type: ignore[misc]
         if self.normalise == "rms":
             self.gain = nn.Parameter(torch.ones(slot.n_heads, 1, slot.head_dim))
-            self.has_matrix = False  # type: ignore[misc]
+            self.has_matrix = False  # type: ignore[misc]  # its divisor depends on the values
             self.exempt = self.exempt | {"d_v": "its gains belong to channels"}  # type: ignore[misc]
         self.convex = self.convex and not self.signed  # type: ignore[misc]
 
@@ -172,7 +173,6 @@ class KernelAttention(StreamingAttention):
         return State(*sums, state.t + k.shape[2]), self.divide(N, c)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
-        self.check_matrix()
         phi_q, phi_k = self.features(q, k, mask)
         A = sizes = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
         if self.absolute:
@@ -180,13 +180,6 @@ class KernelAttention(StreamingAttention):
         if self.causal:
             A, sizes = A.tril(), sizes.tril()
         return A / self.den(sizes.sum(-1, keepdim=True))
-
-    def check_matrix(self) -> None:
-        if self.normalise == "rms":
-            raise LunaError(
-                f"attention '{self.name}' has no implied attention matrix with normalise='rms': "
-                "its divisor depends on the values"
-            )
 
 
 class _Sides(nn.Module):

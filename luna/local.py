@@ -20,7 +20,7 @@ from luna.base import LunaError, Mask, nearest, zero_padding
 
 
 class Kind(NamedTuple):
-    kernel: tuple[int, ...]
+    kernel: tuple[int, ...]  # in both directions alike
     per_head: bool  # one filter per head rather than one per channel; then without a bias
 
 
@@ -29,7 +29,6 @@ KINDS = {
     "conv2d": Kind((5, 5), per_head=False),
     "conv1d_long": Kind((33,), per_head=True),
 }
-CONV = {1: F.conv1d, 2: F.conv2d}
 
 
 class LocalBranch(nn.Module):
@@ -93,10 +92,7 @@ class LocalBranch(nn.Module):
             if h * w != n:
                 raise LunaError(f"dwc={self.kind}: {n} tokens do not fill a grid of {h} x {w}")
             x = x.unflatten(-1, (h, w))
-        sides = [
-            side
-            for k in reversed(self.kernel)
-            for side in ((k - 1, 0) if self.causal else (k // 2, k // 2))
-        ]
-        y = CONV[len(self.kernel)](F.pad(x, sides), weight, bias, groups=H * e)
+        k, conv = self.kernel[0], F.conv1d if self.grid is None else F.conv2d
+        sides = (k - 1, 0) if self.causal else (k // 2, k // 2) * len(self.kernel)
+        y = conv(F.pad(x, sides), weight, bias, groups=H * e)
         return y.flatten(2).unflatten(1, (H, e)).mT

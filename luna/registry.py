@@ -104,11 +104,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return value in typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, h) for h in typing.get_args(hint))
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, origin or hint)
+    kinds = (int, float) if hint is float else origin or hint
+    return isinstance(value, kinds) and (hint is bool or not isinstance(value, bool))
 
 
 def _spell(hint: Any) -> str:

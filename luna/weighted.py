@@ -138,7 +138,6 @@ class WeightedKernelAttention(KernelAttention):
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if not (self.weighted and self.causal):
             return super()._matrix(q, k, mask, x)
-        self.check_matrix()
         phi_q, (phi_k, a) = self.phi_q(q, mask), self._weigh(k, mask)
         top = torch.stack([largest(a[..., : i + 1])[..., 0] for i in range(a.shape[-1])], -1)
         A = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)

@@ -109,8 +109,8 @@ def simulate() -> Iterator[dict[str, Any]]:
         scores = draw(rng, np.where(good, BEST, BEST - gap), seeds)
         for procedure, p in procedures(scores):
             if procedure == OURS:  # the arrays here are the product's own verdicts
-                column = dict(enumerate(scores[0].tolist()))
-                for i, ours in compare_with_best(column, [ANSWERS] * rows)["p"].dropna().items():
+                verdicts = compare_with_best(scores[0].tolist(), [ANSWERS] * rows)
+                for i, ours in verdicts["p"].dropna().items():
                     assert np.isclose(ours, p[0, i])
             marked, regular = p < LEVEL, ~good
             rates = {"size": marked[:, good].any(-1)}

@@ -13,7 +13,6 @@ import hashlib
 import importlib.util
 import json
 import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -31,24 +30,19 @@ UNKNOWN = "unknown"  # of records from before they held their code
 _loaded: dict[Path, bytes] = {}
 
 
-@dataclass(frozen=True)
-class Code:
-    parts: dict[str, str]  # the hash of each
-
-    @property
-    def hash(self) -> str:
-        return _hash(json.dumps(sorted(self.parts.items())))[:8] if self.parts else UNKNOWN
-
-
-def code_of(attention: str, shared: dict[str, list[str]] = SHARED) -> Code:
-    """Hash the code of a run. Of it, only an attention from outside `luna` is imported."""
+def code_of(attention: str, shared: dict[str, list[str]] = SHARED) -> dict[str, str]:
+    """Hash each part of a run's code. Only an attention from outside `luna` is imported."""
     module = f"luna.attention.{attention}"
     if find_source(module) is None:
         import luna  # not before: it imports torch
 
         module = luna.get(attention).__module__
     parts = {f"the attention {attention}": [module], **shared}
-    return Code({part: hash_modules(*modules) for part, modules in parts.items()})
+    return {part: hash_modules(*modules) for part, modules in parts.items()}
+
+
+def hash_parts(parts: dict[str, str]) -> str:
+    return _hash(json.dumps(sorted(parts.items())))[:8]
 
 
 def keep_loaded() -> None:
@@ -65,8 +59,7 @@ def hash_modules(*modules: str) -> str:
     contents: dict[Path, tuple[str, list[tuple[str, ...]]]] = {}
     to_read = list(modules)
     for module in to_read:  # grows meanwhile
-        file = find_source(module)
-        if file is None:
+        if (file := find_source(module)) is None:
             raise UserError(f"the source of {module} cannot be found")
         if file in contents:
             continue
@@ -76,11 +69,9 @@ def hash_modules(*modules: str) -> str:
             target = place if place.partition(".")[0] in packages else ""
             while target and find_source(target) is None:
                 target = target.rpartition(".")[0]
-            name = place.removeprefix(target).removeprefix(".")  # "" of a whole module
-            if target == "luna" or not f"{target}.".startswith(followed):  # luna imports all others
-                uses.append((alias, name))
-            else:
-                uses.append((alias, name, _read(target)[0]))
+            uses.append((alias, place.removeprefix(target).removeprefix(".")))  # "": a whole module
+            if target != "luna" and f"{target}.".startswith(followed):  # luna imports all others
+                uses[-1] += (_read(target)[0],)
                 to_read.append(target)
         contents[file] = text, sorted(uses)
     return _hash(repr(sorted(contents.values())))

@@ -189,8 +189,7 @@ class Style:
 
 @dataclass
 class Recipe:
-    """Optimiser, schedule, batch and steps. In a checked run `budget` has already scaled steps and
-    warm-up."""
+    """In a checked run `budget` has already scaled steps and warm-up."""
 
     batch: int  # over all processes
     steps: int
@@ -255,10 +254,6 @@ class Pretrain:
     seed: int | None = None  # None: the run's own; a number is shared by all seeds of phase two
     every: int | None = None  # optimiser steps between evaluations on held-out training inputs
     recipe: Recipe | None = None  # None in the run that is phase one itself
-
-    @property
-    def comes_first(self) -> bool:  # the run begins with the weights of a phase one
-        return self.recipe is not None
 
     @property
     def is_the_run(self) -> bool:  # which is phase one itself

@@ -8,7 +8,6 @@ import argparse
 import functools
 import importlib.metadata
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,13 +37,9 @@ def find(group: str, name: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
+@functools.cache
 def installed(group: str) -> dict[str, importlib.metadata.EntryPoint]:
     """Read the entry points of installed packages, which takes 10 ms, once."""
-    return _installed(group, tuple(sys.path))
-
-
-@functools.cache
-def _installed(group: str, _: tuple[str, ...]) -> dict[str, importlib.metadata.EntryPoint]:
     return {entry.name: entry for entry in importlib.metadata.entry_points(group=group)}
 
 

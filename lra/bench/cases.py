@@ -23,7 +23,6 @@ MODELS = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768), "gpt2": (12, 12, 7
 
 
 def attention_benchmark(options: Namespace) -> Benchmark:
-    """Every attention alone."""
     words = options.methods or [*luna.names(causal=options.causal), "softmax@published"]
     notes = [
         f"batch {options.batch}, {HEADS} heads of {WIDTH}, float32, no mask",
@@ -42,12 +41,12 @@ def attention_benchmark(options: Namespace) -> Benchmark:
 
 
 def luna_benchmark(options: Namespace) -> Benchmark:
-    """LUNA's evaluations beside linear attention and fused softmax."""
     used = luna.build("luna", n_heads=HEADS, head_dim=WIDTH, max_len=64).evaluation(options.device)
-    names = {how: f"luna, {how}" for how in get_args(Evaluate) if how not in ("auto", used)}
+    names = {how: f"luna, {how}" for how in get_args(Evaluate)} | {"dense": "luna, the listing"}
+    ways: dict[str, dict[str, Any]] = {"luna": {}}
+    ways |= {names[how]: {"evaluate": how} for how in names if how not in ("auto", used)}
+    ways |= {f"luna, {how}": {"nonneg": how} for how in ("softplus", "exp")}
     build = partial(attention_calls, batch=options.batch)
-    by_luna = partial(build, "luna", M=8, L=8, hidden=64)
-    evaluations = names | {"dense": "luna, the listing"}
     return Benchmark(
         stem="luna",
         title="LUNA's evaluations",
@@ -57,9 +56,7 @@ def luna_benchmark(options: Namespace) -> Benchmark:
             "linear, D = 64: with queries and keys as wide as LUNA's features",
         ],
         cases={
-            "luna": by_luna,
-            **{name: partial(by_luna, evaluate=how) for how, name in evaluations.items()},
-            **{f"luna, {how}": partial(by_luna, nonneg=how) for how in ("softplus", "exp")},
+            **{name: partial(build, "luna", **way) for name, way in ways.items()},
             "linear": partial(build, "linear"),
             "linear, D = 64": partial(build, "linear", width=64),
             "softmax": partial(build, "softmax"),
@@ -112,7 +109,6 @@ def attention_calls(
 
 
 def convert_benchmark(options: Namespace) -> Benchmark:
-    """A converted model beside its softmax original."""
     name, batch = options.geometry, options.batch
     transformers()  # stops with a sentence if it is not installed
     layers, heads, width = MODELS[name]

@@ -108,6 +108,6 @@ def _memory(device: str, *, forget_peak: bool = False) -> tuple[float, float]:
         ctypes.CDLL(None).malloc_trim(0)  # gives back what was freed
         Path("/proc/self/clear_refs").write_text("5")
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    kib = {key: value.split()[0] for key, _, value in (line.partition(":") for line in lines)
-           if key in ("VmRSS", "VmHWM")}  # fmt: skip
-    return int(kib["VmRSS"]) * 2**10, int(kib["VmHWM"]) * 2**10
+    status = dict(line.split(":", 1) for line in lines)
+    now, peak = (int(status[key].split()[0]) * 2**10 for key in ("VmRSS", "VmHWM"))
+    return now, peak

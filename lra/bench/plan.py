@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import multiprocessing
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -20,6 +18,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import hydra
+import numpy as np
+import pandas as pd
 import pytorch_lightning as pl
 import torch
 
@@ -73,8 +74,6 @@ class RunGroup:
 def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], int, Any]:
     """Put the runs of `lra train <words>` into groups; also returns how many there are,
     and the launcher's settings."""
-    import hydra
-
     groups, runs = dict[str, RunGroup](), 0
     with initialised():
         for job in jobs(words, multirun=multirun):
@@ -90,10 +89,9 @@ def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], 
 
 def cost_key(run: Run) -> str:
     """Name everything that can decide what a run costs."""
-    run = replace(copy.deepcopy(run), seed=0)
-    for name in FREE:
-        setattr(run.protocol.recipe, name, None)
-    return repr(run)
+    free: dict[str, Any] = dict.fromkeys(FREE)
+    recipe = replace(run.protocol.recipe, **free)
+    return repr(replace(run, seed=0, protocol=replace(run.protocol, recipe=recipe)))
 
 
 def jobs_at_once(launcher: Any, runs: int) -> tuple[int, int]:
@@ -119,9 +117,8 @@ class Stopwatch(pl.Callback):
 
     def lap(self) -> float:
         """Return the mean seconds between two ends, and forget them."""
-        laps = [b - a for a, b in itertools.pairwise(self.ends)]
-        self.ends = []
-        return statistics.mean(laps)
+        laps, self.ends = np.diff(self.ends), []
+        return float(laps.mean())
 
 
 def first_steps(words: list[str]) -> dict[str, float]:
@@ -151,8 +148,8 @@ def first_steps(words: list[str]) -> dict[str, float]:
         lightning.validate(module, dev, verbose=False)
     device = lightning.strategy.root_device
     on_gpu = device.type == "cuda"
-    room = (torch.cuda.get_device_properties(device).total_memory if on_gpu
-            else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # fmt: skip
+    room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    room = torch.cuda.mem_get_info(device)[1] if on_gpu else room
     splits = prepared.facts["splits"] if prepared else {}
     return costs | {
         "evaluation": watch.lap(),
@@ -175,8 +172,6 @@ def _time(seconds: float) -> timedelta:
 
 def show_plan(options: Namespace) -> None:
     """Measure, and print the table and the totals."""
-    import pandas as pd
-
     groups, runs, launcher = groups_of(options.overrides, multirun=options.multirun)
     left = sum(group.left for group in groups)
     if left < runs:

@@ -8,7 +8,7 @@ import re
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -64,29 +64,25 @@ class BenchResult:
             facts = json.loads(path.read_text(encoding="utf-8"))
             return cls(rows=[BenchRow(**row) for row in facts.pop("rows")], facts=facts)
 
-    def tables(self) -> Iterator[tuple[str, str, dict[str, dict[int, BenchRow]]]]:
-        """Groups, measures and their rows by case and length, or those that say why there is none;
-        cases that reach the longest lengths first, then cheaper ones."""
+    def tables(self) -> Iterator[tuple[str, str, pd.DataFrame]]:
+        """Groups, measures and the values of every length and round, a column per case, also if it
+        has none; cases that reach the longest lengths first, then cheaper ones."""
+        rows = pd.DataFrame(self.rows)
         pairs = dict.fromkeys((row.group, row.measure) for row in self.rows if row.measure != ANY)
         for group, measure in sorted(pairs, key=lambda pair: "seconds" not in pair[1]):
-            rows: dict[str, dict[int, BenchRow]] = {}
-            for row in sorted(self.rows, key=lambda row: (row.n, row.measure != ANY)):
-                if row.group == group and row.measure in (measure, ANY):
-                    rows.setdefault(row.case, {})[row.n] = row
-            costs = {case: [median(row.values) for row in by_length.values() if row.values]
-                     for case, by_length in rows.items()}  # fmt: skip
-            order = sorted(rows, key=lambda case: (-len(costs[case]), costs[case][-1:]))
-            yield group, measure, {case: rows[case] for case in order}
+            part = rows[(rows["group"] == group) & rows["measure"].isin([measure, ANY])]
+            part = part.explode("values")
+            part["round"] = part.groupby(["case", "n"]).cumcount()
+            values = part.pivot(index=["n", "round"], columns="case", values="values").astype(float)
+            costs = {case: [*values[case].groupby("n").median().dropna()]
+                     for case in part["case"].unique()}  # fmt: skip
+            order = sorted(costs, key=lambda case: (-len(costs[case]), costs[case][-1:]))
+            yield group, measure, values[order]
 
 
-def ratio_by_round(row: BenchRow, base: BenchRow) -> list[float]:
-    """Divide within each round, because a machine that is busy slows both."""
-    return [a / b for a, b in zip(row.values, base.values, strict=False)]
-
-
-def with_range(values: Sequence[float], factor: float = 1.0) -> str:
+def with_range(values: Sequence[float]) -> str:
     """Write `median (least–largest)`, or a single value, in three digits."""
-    texts = [f"{float(f'{f(values) * factor:.3g}'):,.7g}" for f in (median, min, max)]
+    texts = [f"{float(f'{f(values):.3g}'):,.7g}" for f in (median, min, max)]
     return f"{texts[0]} ({texts[1]}–{texts[2]})" if len(values) > 1 else texts[0]
 
 
@@ -98,35 +94,31 @@ def title_of(measure: str) -> tuple[str, float]:
 
 
 def page(result: BenchResult) -> str:
-    """Write notes and a table per measure."""
-    facts = result.facts
-    failed = {row.case: row.stopped for row in result.rows if row.stopped and row.stopped[0] != ">"}
+    """Write notes and tables. Ratios are taken within a round: a busy machine slows both."""
+    facts, base = result.facts, result.facts.get("base")
+    stopped = {(row.case, row.n): row.stopped for row in result.rows if row.stopped}
+    failed = {case: reason for (case, _), reason in stopped.items() if reason[0] != ">"}
     notes = [*facts["notes"], *map(": ".join, failed.items()), f"made by `{facts['benchmark']}`"]
     parts = [f"# {facts['title']}", "\n".join(f"- {note}" for note in notes)]
-    for group, measure, rows in result.tables():
+    for group, measure, values in result.tables():
         title, factor = title_of(measure)
-        parts += [f"## {group}, {title}", _table(rows, factor)]
-        if measure.endswith("seconds") and (base := rows.get(facts.get("base", ""))):
-            title = f"{title.removesuffix(', ms')} divided by that of {facts['base']}"
-            ratios = {case: {n: replace(row, values=ratio_by_round(row, base[n]))
-                             for n, row in by_length.items() if n in base}
-                      for case, by_length in rows.items() if by_length is not base}  # fmt: skip
-            parts += [f"## {group}, {title}", _table(ratios)]
+        parts += [f"## {group}, {title}", _table(values * factor, stopped)]
+        if measure.endswith("seconds") and base in values:
+            title = f"{title.removesuffix(', ms')} divided by that of {base}"
+            ratios = values.drop(columns=base).div(values[base], axis=0)
+            parts += [f"## {group}, {title}", _table(ratios, stopped)]
     return "\n\n".join(parts) + "\n"
 
 
-def _table(rows: dict[str, dict[int, BenchRow]], factor: float = 1.0) -> str:
-    texts = {case: {n: _text(row, factor) for n, row in by_length.items()}
-             for case, by_length in rows.items()}  # fmt: skip
-    frame = pd.DataFrame.from_dict(texts, orient="index").sort_index(axis=1).fillna("")
-    return grid(frame.rename(columns="{:,}".format).rename_axis("n"))
+def _table(values: pd.DataFrame, stopped: dict[tuple[str, int], str]) -> str:
+    def text(case: str, n: int, rounds: Sequence[float]) -> str:
+        reason = stopped.get((case, n), "")
+        return with_range(rounds) if rounds else reason if reason[:1] in (">", "") else "failed"
 
-
-def _text(row: BenchRow, factor: float) -> str:
-    if row.values:
-        return with_range(row.values, factor)
-    reason = row.stopped or ""
-    return reason if reason[:1] in (">", "") else "failed"
+    texts = {case: {f"{n:,}": text(case, n, [*rounds.dropna()])
+                    for n, rounds in values[case].groupby("n")}
+             for case in values}  # fmt: skip
+    return grid(pd.DataFrame.from_dict(texts, orient="index").rename_axis("n"))
 
 
 def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:

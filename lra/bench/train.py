@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from lra import data
-from lra.base.config import Clip, Mask
+from lra.base.config import Mask
 from lra.bench.measure import Benchmark, Calls
 from lra.bench.result import BenchRow
 from lra.compute.count import count_run
@@ -29,15 +28,15 @@ SIDES = {"cpu": 2048, "cuda": 8192}  # of its matrices
 
 def train_benchmark(options: Namespace) -> Benchmark:
     words = [[*options.overrides, f"attention={name}"] for name in options.methods]
-    runs = [(these, compose(these)) for these in words or [options.overrides]]
-    run, steps = runs[0][1], {run.attention["name"]: these for these, run in runs}
+    runs = {run.attention["name"]: run for run in map(compose, words or [options.overrides])}
+    run = next(iter(runs.values()))
     batch, n, precision = run.protocol.recipe.batch, run.protocol.data.pad_to, run.trainer.precision
     on_gpu = run.trainer.accelerator != "cpu" and torch.cuda.is_available()
     options.device, options.lengths = "cuda" if on_gpu else "cpu", [n]
     options.threads = run.trainer.threads or torch.get_num_threads()
-    flops = {run.attention["name"]: step_flops(run) for _, run in runs}
+    flops = {name: step_flops(run) for name, run in runs.items()}
     return Benchmark(
-        stem=f"train-{run.task.name}-{'-'.join(steps)}"[:60],
+        stem=f"train-{run.task.name}-{'-'.join(runs)}"[:60],
         title=f"A training step of {run.task.name} and the roofline",
         notes=[
             f"batch {batch} of random ids at full length {n:,}, {precision}, no data loaded; "
@@ -45,8 +44,8 @@ def train_benchmark(options: Namespace) -> Benchmark:
             *(f"{name}: {count / 1e9:,.3g} GFLOPs a step" for name, count in flops.items()),
         ],
         cases={PRODUCT: partial(product_calls, precision)}
-        | {name: partial(step_calls, these) for name, these in steps.items()},
-        base=next(iter(steps)) if len(steps) > 1 else "",
+        | {name: partial(step_calls, run) for name, run in runs.items()},
+        base=next(iter(runs)) if len(runs) > 1 else "",
         derive=partial(roofline, flops | {PRODUCT: 2 * SIDES[options.device] ** 3}),
     )  # fmt: skip
 
@@ -76,8 +75,7 @@ def product_calls(precision: str, n: int, device: torch.device) -> Calls:
     return {"step": lambda: a @ b}
 
 
-def step_calls(words: list[str], n: int, device: torch.device) -> Calls:
-    run = compose(words)
+def step_calls(run: Run, n: int, device: torch.device) -> Calls:
     recipe, (number, _, kind) = run.protocol.recipe, run.trainer.precision.partition("-")
     torch.set_float32_matmul_precision("high" if number == TF32 else "highest")
     module = build(run).to(device, DTYPES[number] if kind == "true" else None)
@@ -87,15 +85,14 @@ def step_calls(words: list[str], n: int, device: torch.device) -> Calls:
     if run.trainer.compile in MODES:
         module.network.compile(mode=MODES[run.trainer.compile])
     batch = random_batch(run, device)
-    clips: dict[Clip, Any] = {Clip.norm: nn.utils.clip_grad_norm_,
-                              Clip.value: nn.utils.clip_grad_value_}  # fmt: skip
+    clip = getattr(nn.utils, f"clip_grad_{recipe.clip.name}_", None)  # norm or value
 
     def step() -> None:
         with torch.autocast(device.type, DTYPES.get(number), enabled=kind == "mixed"):
             loss = module.training_step(batch, 0)
         loss.backward()
-        if recipe.clip in clips:
-            clips[recipe.clip](module.parameters(), recipe.clip_at)
+        if clip:
+            clip(module.parameters(), recipe.clip_at)
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()

@@ -81,8 +81,7 @@ def examples(protocol: Protocol) -> int:
 
 
 def protocol_examples(run: Run) -> int | None:
-    """Compute steps x batch of the protocol's file, scaled by the run's `budget`; None for a
-    protocol without a file."""
+    """Scale steps x batch of the protocol's file by the run's `budget`; None without a file."""
     file = read("protocol", run.protocol.name)
     if file is None:
         return None

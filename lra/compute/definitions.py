@@ -87,8 +87,7 @@ def definition(module: nn.Module) -> Callable[..., int] | None:
 
 
 def _fft(share: float) -> Callable[..., int]:
-    """5 N log2 N for a transform of length N, half of it where one side is real (Cooley and
-    Tukey)."""
+    """5 N log2 N for length N (Cooley and Tukey), half of it where one side is real."""
 
     def formula(x: Shape, dim: list[int], *_: Any, out_shape: Shape, **__: Any) -> int:
         longer = max(x, out_shape, key=math.prod)

@@ -29,10 +29,8 @@ class BudgetCheck:
         """An example of phase one weighs what it costs beside one of phase two: those of a task of
         pairs are half as long."""
         trained: float = examples(self.run.protocol)
-        recipe = self.run.pretrain.recipe if self.run.compute.both_phases else None
-        if self.first is not None and recipe is not None:
-            weight = self.first.training_flops / self.count.training_flops
-            trained += recipe.steps * recipe.batch * weight
+        if self.first and self.run.compute.both_phases:
+            trained += self.work["phase_one"] / self.count.training_flops
         return Cost(self.count.parameters, self.count.flops, round(trained))
 
     @property
@@ -46,11 +44,11 @@ class BudgetCheck:
     @property
     def work(self) -> dict[str, int]:
         """Training FLOPs of both phases."""
-        one, two = self.run.pretrain.recipe, self.run.protocol.recipe
+        one, first = self.run.pretrain.recipe, self.first
         assert one
-        assert self.first
-        return {"phase_one": one.steps * one.batch * self.first.training_flops,
-                "phase_two": two.steps * two.batch * self.count.training_flops}  # fmt: skip
+        assert first
+        return {"phase_one": one.steps * one.batch * first.training_flops,
+                "phase_two": examples(self.run.protocol) * self.count.training_flops}  # fmt: skip
 
     def describe(self) -> str:
         count, compute = self.count, self.run.compute
@@ -90,8 +88,7 @@ class BudgetCheck:
 
 
 def check_budget(run: Run) -> BudgetCheck:
-    """Check a run against its budget: solve for its knobs if asked, refuse it if it must match and
-    does not."""
+    """Check a run against its budget; solve for its knobs if asked, refuse a miss if `matched`."""
     solved: dict[str, tuple[Any, Any]] = {}
     budget = None if run.compute.mode is Gate.off else budget_of(run)
     matched = run.compute.mode is Gate.matched
@@ -123,7 +120,7 @@ def refusal(check: BudgetCheck, budget: Budget) -> str:
 
 def _advice(run: Run, budget: Budget, outside: dict[str, float]) -> str:
     if "examples" in outside:
-        if run.pretrain.comes_first and run.compute.both_phases:
+        if run.pretrain.recipe and run.compute.both_phases:
             return "both phases count: lower pretrain.recipe.steps and protocol.recipe.steps"
         return "train as long as the protocol does (budget=.. scales every method's steps alike)"
     if run.compute.preset != "matched":

@@ -74,11 +74,9 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
     flops = sum(slot_flops(slot, masked=masked) for slot in different)
     flops *= (1 + network.dual) * len(slots) // len(different)
     count = count_run(run)
-    around = {size: getattr(count, size) - getattr(count.parts["attention"], size)
-              for size in ("parameters", "flops")}  # fmt: skip
-    cost = Cost(around["parameters"] + sum(trained.values()),
-                around["flops"] + flops, None)  # fmt: skip
-    ratios = budget.ratios(cost)
+    before = count.parts["attention"]
+    parameters = count.parameters - before.parameters + sum(trained.values())
+    ratios = budget.ratios(Cost(parameters, count.flops - before.flops + flops, None))
     return Setting(options, ratios, budget.excess(ratios))
 
 

@@ -9,10 +9,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import luna
 from lra import data
@@ -136,10 +137,7 @@ def markdown(table: Sequence[dict[str, Any]], overrides: Sequence[str]) -> str:
     )
 
 
-@cache
 def head_flops(name: str, n: int) -> int:
-    import torch
-
     with torch.device("meta"):
         slot = luna.build(name, n_heads=1, head_dim=HEAD_DIM, max_len=n, profile="published")
     return slot_flops(slot)

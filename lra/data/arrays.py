@@ -21,6 +21,7 @@ import json
 import os
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -87,21 +88,15 @@ class Rows:
         return out
 
 
+@dataclass(eq=False)
 class Split:
-    def __init__(
-        self,
-        name: str,
-        layout: Layout,
-        width: int,
-        *,
-        ids: Rows | np.ndarray,
-        lengths: np.ndarray,
-        labels: np.ndarray,
-        pairs: np.ndarray | None = None,
-    ):
-        self.name, self.layout, self.width = name, layout, width
-        self.labels = labels
-        self._ids, self._lengths, self._pairs = ids, lengths, pairs
+    name: str
+    layout: Layout
+    width: int
+    _ids: Rows | np.ndarray
+    _lengths: np.ndarray
+    labels: np.ndarray
+    _pairs: np.ndarray | None  # of a dual task, the rows of its texts
 
     @classmethod
     def open(cls, name: str, layout: Layout, width: int, folder: Path) -> Split:
@@ -109,15 +104,9 @@ class Split:
             return np.load(folder / f"{array}.npy", mmap_mode="r")
 
         store = "texts" if layout.dual else name
-        return cls(
-            name,
-            layout,
-            width,
-            ids=Rows(folder / f"{store}.ids.npy"),
-            lengths=mapped(f"{store}.lengths"),
-            labels=mapped(f"{name}.labels"),
-            pairs=mapped(f"{name}.pairs") if layout.dual else None,
-        )
+        ids, lengths = Rows(folder / f"{store}.ids.npy"), mapped(f"{store}.lengths")
+        pairs = mapped(f"{name}.pairs") if layout.dual else None
+        return cls(name, layout, width, ids, lengths, mapped(f"{name}.labels"), pairs)
 
     @classmethod
     def held(cls, layout: Layout, width: int, examples: Sequence[Ids]) -> Split:
@@ -125,31 +114,18 @@ class Split:
         rows = np.zeros((len(texts), width), np.int64)
         for row, ids in zip(rows, texts, strict=True):
             row[: len(ids)] = ids[:width]
+        lengths = np.array([min(len(ids), width) for ids in texts])
         shape = (len(examples), width // layout.stack) if layout.per_token else len(examples)
-        return cls(
-            "given",
-            layout,
-            width,
-            ids=rows,
-            lengths=np.array([min(len(ids), width) for ids in texts]),
-            labels=np.full(shape, IGNORED),
-            pairs=np.arange(len(texts)).reshape(-1, 2) if layout.dual else None,
-        )
+        pairs = np.arange(len(texts)).reshape(-1, 2) if layout.dual else None
+        return cls("given", layout, width, rows, lengths, np.full(shape, IGNORED), pairs)
 
     def sequences(self, every: int, *, held: bool) -> Split:
         """Give its single sequences (of a dual task the texts of its pairs), each once and without
         labels: one in `every` (`held`), or the others."""
         rows = np.arange(len(self)) if self._pairs is None else np.unique(self._pairs)
         rows = rows[::every] if held else np.delete(rows, slice(None, None, every))
-        return Split(
-            f"{self.name} inputs",
-            self.layout,
-            self.width,
-            ids=self._ids,
-            lengths=self._lengths,
-            labels=np.full(len(rows), IGNORED),
-            pairs=rows,
-        )
+        labels = np.full(len(rows), IGNORED)
+        return replace(self, name=f"{self.name} inputs", labels=labels, _pairs=rows)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -236,17 +212,14 @@ class Prepared:
         return printable(facts)
 
 
-def fingerprint(facts: dict[str, Any]) -> str:
-    return digest_of(facts)[:16]
-
-
 def digest_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def manifest_text(facts: dict[str, Any], made: dict[str, Any]) -> str:
     """Write the file's exact content; `checksum` covers what the fingerprint does not."""
-    manifest = {"format": FORMAT, "fingerprint": fingerprint(facts), "facts": facts, "made": made}
+    manifest = {"format": FORMAT, "fingerprint": digest_of(facts)[:16],
+                "facts": facts, "made": made}  # fmt: skip
     return json.dumps(manifest | {"checksum": digest_of(manifest)}, indent=1) + "\n"
 
 

@@ -94,10 +94,9 @@ class Loader:
             self.delivered += 1  # before the yield: the state then counts the batch being used
             yield self.batch(self._stream.take(at, self.batch_size))
 
-    def _labels(self, index: np.ndarray, width: int) -> np.ndarray:
+    def _labels(self, index: np.ndarray, width: int) -> Tensor:
         """Read labels; self-pretraining overrides it (lra/model/pretrain.py)."""
-        labels = torch.from_numpy(self.split.labels[index].astype(np.int64))
-        return self._fill(labels, width).numpy()
+        return self._fill(torch.from_numpy(self.split.labels[index].astype(np.int64)), width)
 
     def _fill(self, labels: Tensor, width: int) -> Tensor:
         """Cut labels of tokens (B, .), or fill them up, to a batch of this width."""
@@ -130,7 +129,7 @@ class Loader:
         return Batch(
             torch.from_numpy(ids),
             None if mask is None else torch.from_numpy(mask),
-            torch.from_numpy(self._labels(index, width)),
+            self._labels(index, width),
         )
 
 

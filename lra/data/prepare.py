@@ -226,8 +226,7 @@ class Writer:
 
     def close(self) -> dict[str, dict[str, Any]]:
         facts = {name: file.close() for name, file in sorted(self._files.items())}
-        empty = [s for s in SPLITS if f"{s}.labels" not in facts]
-        if empty:
+        if empty := [s for s in SPLITS if f"{s}.labels" not in facts]:
             raise UserError(f"{self.layout.name} has no examples for {' and '.join(empty)}")
         return facts
 

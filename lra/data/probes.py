@@ -39,18 +39,14 @@ from lra.data.recall import (
     ProbeOptions,
     Recall,
     RecallOptions,
-    generate,
+    drawn,
     generator,
 )
-from lra.data.task import Source, Task, read_by
+from lra.data.task import Task, read_by
 
 SCALE = 2**32  # of probabilities, whole numbers that are the same on every machine
 MARGIN = 4  # standard deviations of the grid of marks beyond both means
 MOST_KEYS = 2**14  # that `fuzzy` draws from
-
-
-def _drawn(version: str) -> dict[str, Source]:
-    return {"generated": Source("drawn at random by a program", {"generator": version})}
 
 
 @dataclass
@@ -66,7 +62,7 @@ class SingleOptions(ProbeOptions):
 class Single(Probe):
     name = "single"
     title = "the value of the one token that a mark tells from noise"
-    sources: ClassVar = _drawn("single-generator-1")
+    sources: ClassVar = drawn("single-generator-1")
     encoding: ClassVar = {"vocabulary": "single-v1"}
     Options = SingleOptions
 
@@ -158,7 +154,7 @@ class FuzzyOptions(RecallOptions):
 class Fuzzy(Recall):
     name = "fuzzy"
     title = "the values of keys of several tokens that were given with them"
-    sources: ClassVar = _drawn("fuzzy-generator-1")
+    sources: ClassVar = drawn("fuzzy-generator-1")
     encoding: ClassVar = {"vocabulary": "fuzzy-v1"}
     Options = FuzzyOptions
     decode = Task.decode
@@ -180,7 +176,7 @@ class Fuzzy(Recall):
         return super().width(options, max_length) // 2 * (options.size + 1)
 
     def examples(self, options: Any) -> Iterator[Example]:
-        for ids, labels in generate(replace(_whole_keys(options), form=STACKED)):
+        for ids, labels in super().examples(replace(_whole_keys(options), form=STACKED)):
             yield Example(*spell_keys(options, ids, labels))
 
 
@@ -216,7 +212,7 @@ class Memorise(Probe):
 
     name = "memorise"
     title = "the values that one table has for keys"
-    sources: ClassVar = _drawn("memorise-generator-1")
+    sources: ClassVar = drawn("memorise-generator-1")
     encoding: ClassVar = {"vocabulary": "memorise-v1"}
     Options = MemoriseOptions
 
@@ -237,14 +233,8 @@ class Memorise(Probe):
         return ids, labels
 
     def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        from lra.data.rules import Rule, Table
-
-        def keys(split: Split) -> np.ndarray:
-            return np.concatenate([ids[:, ::2] for ids, _ in split.blocks()])
-
-        def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
-            table = Table(keys(train).ravel(), np.asarray(train.labels)[:, 1::2].ravel())
-            return [table.answers(np.repeat(keys(split), 2, axis=1))[0] for split in splits]
+        from lra.data.rules import Rule, by_key
 
         reads = "the key beside a question, and its value in the training examples"
+        answer = by_key(lambda ids: np.repeat(ids[:, ::2], 2, axis=1))
         return {"table": Rule(reads, answer, bound=True)}

@@ -51,12 +51,17 @@ class RecallOptions(ProbeOptions):
     values: int = read_by("generated", default=64, least=2)
 
 
+def drawn(version: str) -> dict[str, Source]:
+    return {"generated": Source("drawn at random by a program", {"generator": version})}
+
+
 class Probe(Task):
     """A probe whose examples are drawn one after another, with a label at some of its tokens."""
 
     probe = True
     per_token = True
     max_length = 0  # the options decide it
+    distinct: ClassVar[bool] = False  # no example twice
 
     def splits(self, options: Any, job: Job) -> list[RawSplit]:
         examples = self.examples(options)
@@ -65,8 +70,14 @@ class Probe(Task):
 
     def examples(self, options: Any) -> Iterator[Example]:
         """Draw examples without end, those of train first."""
+        seen: set[bytes] = set()
         for number in itertools.count():
             for ids, labels in zip(*self.block(options, number), strict=True):
+                if self.distinct:
+                    digest = hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
+                    if digest in seen:
+                        continue
+                    seen.add(digest)
                 yield Example(ids, labels)
 
     def block(self, options: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -77,11 +88,10 @@ class Probe(Task):
 class Recall(Probe):
     name = "recall"
     title = "the values of keys that were given with them"
-    sources: ClassVar = {
-        "generated": Source("drawn at random by a program", {"generator": GENERATOR})
-    }
+    sources: ClassVar = drawn(GENERATOR)
     encoding: ClassVar = {"vocabulary": VOCABULARY}
     Options = RecallOptions
+    distinct = True
 
     def configured(self, options: dict[str, Any]) -> Recall:
         task = copy.copy(self)
@@ -90,8 +100,27 @@ class Recall(Probe):
         task.vocab = FIRST_KEY + options["keys"] + options["values"]
         return task
 
-    def examples(self, options: RecallOptions) -> Iterator[Example]:
-        return generate(options)
+    def block(self, options: RecallOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw ids (BLOCK, 2 S) of S slots, labels (BLOCK, S), or (BLOCK, 2 S) of the
+        interleaved form. The pairs come first, then queries and fillers in random order."""
+        o, asked, rng = options, _queries(options), generator(options.seed, number)
+        first_value = FIRST_KEY + o.keys
+        keys = sample(rng, o.keys, o.pairs)
+        values = rng.integers(0, o.values, (BLOCK, o.pairs))
+        which = sample(rng, o.pairs, asked)  # of the pairs
+        where = o.pairs + sample(rng, asked + o.filler, asked)  # of the slots
+
+        slots = np.full((BLOCK, o.pairs + asked + o.filler, 2), EMPTY, np.uint16)
+        slots[:, : o.pairs, 0] = FIRST_KEY + keys
+        slots[:, : o.pairs, 1] = first_value + values
+        slots[:, o.pairs :, 1] = first_value + rng.integers(0, o.values, (BLOCK, asked + o.filler))
+        row = np.arange(BLOCK)[:, None]
+        slots[row, where, 0] = FIRST_KEY + keys[row, which]
+        slots[row, where, 1] = EMPTY
+        labels = np.full(slots.shape, IGNORED, np.int16)
+        labels[row, where, 0] = values[row, which]
+        at_keys = labels[:, :, 0] if o.form == STACKED else labels.reshape(BLOCK, -1)
+        return slots.reshape(BLOCK, -1), at_keys
 
     def decode(self, ids: np.ndarray) -> str:
         first_value = self.vocab - self.classes
@@ -134,40 +163,6 @@ class Recall(Probe):
         values = np.arange(self.vocab - self.classes, self.vocab)
         counts = np.stack([(ids == value).sum(axis=1) for value in values], axis=1)
         return np.repeat(counts.argmax(axis=1)[:, None], ids.shape[1] // self.stack, axis=1)
-
-
-def generate(options: RecallOptions) -> Iterator[Example]:
-    """Draw different examples without end. A block depends on the options and its number alone."""
-    seen: set[bytes] = set()
-    for number in itertools.count():
-        for ids, labels in zip(*draw_block(options, number), strict=True):
-            digest = hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
-            if digest not in seen:
-                seen.add(digest)
-                yield Example(ids, labels)
-
-
-def draw_block(options: RecallOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw block `number`: ids (BLOCK, 2 S) of S slots, labels (BLOCK, S), or (BLOCK, 2 S) of the
-    interleaved form. The pairs come first, then queries and fillers in random order."""
-    o, asked, rng = options, _queries(options), generator(options.seed, number)
-    first_value = FIRST_KEY + o.keys
-    keys = sample(rng, o.keys, o.pairs)
-    values = rng.integers(0, o.values, (BLOCK, o.pairs))
-    which = sample(rng, o.pairs, asked)  # of the pairs
-    where = o.pairs + sample(rng, asked + o.filler, asked)  # of the slots
-
-    slots = np.full((BLOCK, o.pairs + asked + o.filler, 2), EMPTY, np.uint16)
-    slots[:, : o.pairs, 0] = FIRST_KEY + keys
-    slots[:, : o.pairs, 1] = first_value + values
-    slots[:, o.pairs :, 1] = first_value + rng.integers(0, o.values, (BLOCK, asked + o.filler))
-    row = np.arange(BLOCK)[:, None]
-    slots[row, where, 0] = FIRST_KEY + keys[row, which]
-    slots[row, where, 1] = EMPTY
-    labels = np.full(slots.shape, IGNORED, np.int16)
-    labels[row, where, 0] = values[row, which]
-    at_keys = labels[:, :, 0] if o.form == STACKED else labels.reshape(BLOCK, -1)
-    return slots.reshape(BLOCK, -1), at_keys
 
 
 def generator(seed: int, number: int) -> np.random.Generator:

@@ -120,8 +120,7 @@ def check_class(task: type[Task]) -> None:
         )
     if name in builtin_tasks():
         raise UserError(f"there is a task '{name}' already; choose another name")
-    missing = [key for key in ("classes", "vocab", "max_length") if not hasattr(task, key)]
-    if missing:
+    if missing := [key for key in ("classes", "vocab", "max_length") if not hasattr(task, key)]:
         raise UserError(f"task '{name}' lacks {', '.join(missing)}")
     if not dataclasses.is_dataclass(task.Options) or not issubclass(task.Options, TaskOptions):
         raise UserError(f"{name}.Options must be a dataclass that extends lra.data.TaskOptions")

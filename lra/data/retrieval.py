@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,16 +16,7 @@ from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example
 from lra.data.sources import release
 from lra.data.store import read_errors
-from lra.data.task import (
-    BUNDLED,
-    ByteTask,
-    Job,
-    RawSplit,
-    Source,
-    TaskOptions,
-    byte_ids,
-    read_by,
-)
+from lra.data.task import ByteTask, Job, RawSplit, TaskOptions, byte_ids, read_by
 
 FILES = {s: f"new_aan_pairs.{'eval' if s == 'val' else s}.tsv" for s in SPLITS}
 BYTES = 10_000  # of a text that the official reader looks at
@@ -47,10 +37,6 @@ class Retrieval(ByteTask, release.ReleasedTask):
     miniature = "retrieval"
     folder, files = "tsv_data", FILES
     dual = True
-    sources: ClassVar = {
-        "release": Source("the official files, or files in their format"),
-        "tiny": BUNDLED,
-    }
     Options = RetrievalOptions
 
     def splits(self, options: RetrievalOptions, job: Job) -> list[RawSplit]:

@@ -88,18 +88,14 @@ def from_ids(read: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
 # ---------------------------------------------------------------------- tables of keys
 
 
-def most_frequent(labels: np.ndarray) -> int:
-    return int(np.bincount(labels[labels != IGNORED]).argmax())
-
-
 def _constant(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
-    label = most_frequent(np.asarray(train.labels).ravel())
-    return [np.full(split.labels.shape, label) for split in splits]
+    most_frequent = np.bincount(train.labels[train.labels != IGNORED]).argmax()
+    return [np.full(split.labels.shape, most_frequent) for split in splits]
 
 
 def by_key(keys: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
-    """Answer the most frequent label of the training examples with the same key, a whole number
-    that `keys` reads from ids; without such an example the most frequent label."""
+    """Answer the most frequent label of what has the same key in the training examples: whole
+    numbers that `keys` reads from ids, in the shape of the labels. Elsewhere the most frequent."""
 
     def read(split: Split) -> np.ndarray:
         return np.concatenate([keys(ids) for ids, _ in split.blocks()]).astype(np.int64)
@@ -115,10 +111,11 @@ class Table:
     """The most frequent label of each key."""
 
     def __init__(self, keys: np.ndarray, labels: np.ndarray):
-        self.keys, row = np.unique(keys, return_inverse=True)
+        scored = labels != IGNORED
+        self.keys, row = np.unique(keys[scored], return_inverse=True)
         counts = np.zeros((len(self.keys), int(labels.max()) + 1), np.int64)
-        np.add.at(counts, (row, labels), 1)
-        self.labels, self.usual = counts.argmax(axis=1), most_frequent(np.asarray(labels))
+        np.add.at(counts, (row, labels[scored]), 1)
+        self.labels, self.usual = counts.argmax(axis=1), int(counts.sum(axis=0).argmax())
 
     def answers(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Give the answers, and which of the keys the table has."""

@@ -10,7 +10,6 @@ The official code has no dev split: it selects on the test set, and so does all 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -53,7 +52,10 @@ class Text(ByteTask, tfds.PublishedTask):
             n = len(train)
             train, val = train[tfds.percent(n, 0, 90)], train[tfds.percent(n, 90, 100)]
         parts = zip(SPLITS, (train, val, test), strict=True)
-        return [RawSplit(split, _examples(reviews), len(reviews)) for split, reviews in parts]
+        return [
+            RawSplit(split, (Example(byte_ids(r.text), r.label) for r in reviews), len(reviews))
+            for split, reviews in parts
+        ]
 
     def provenance(self, options: TextOptions) -> str:
         if options.source == "files" and options.checksum is tfds.Checksum.any:
@@ -91,8 +93,3 @@ def read_reviews(archive: Path) -> dict[str, list[Review]]:
         split: [review for label in LABELS for review in reviews[split, label].values()]
         for split in ("train", "test")
     }
-
-
-def _examples(reviews: list[Review]) -> Iterator[Example]:
-    for review in reviews:
-        yield Example(byte_ids(review.text), review.label)

@@ -6,7 +6,6 @@ import math
 import re
 from argparse import Namespace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -29,12 +28,10 @@ def draw(arguments: Namespace) -> list[Path]:
 def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
     """Costs by group, then by measure; a group of up to three lengths is divided by length."""
     groups: dict[str, dict[str, Costs]] = {}
-    for group, measure, rows in result.tables():
+    for group, measure, values in result.tables():
         title, factor = title_of(measure)
-        costs = {case: pd.DataFrame({n: [factor * f(row.values) for f in (median, min, max)]
-                                     for n, row in points.items() if row.values},
-                                    index=["mean", "min", "max"]).T
-                 for case, points in rows.items()}  # fmt: skip
+        costs = {case: (factor * values[case].dropna()).groupby("n").agg(
+                     mean="median", min="min", max="max") for case in values}  # fmt: skip
         lengths = sorted({n for line in costs.values() for n in line.index})
         divided = {f"{group}, n = {n:,}" if n else group: [n] for n in lengths}
         parts = divided if len(lengths) < 4 else {group: lengths}

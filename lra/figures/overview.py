@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from statistics import mean, median, stdev
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from lra.data.prepare import with_fingerprint
 from lra.data.registry import get
 from lra.data.rules import FILE, read_scores
 from lra.figures import style as look
+from lra.figures.bench import costs_of
 from lra.figures.style import INK, LUNA, NOTE, OTHERS, save_figure
 from lra.figures.tables import write_figures
 from lra.report.commands import tables_of
@@ -105,17 +105,13 @@ def draw_costs(results: Path, _: pd.DataFrame, tables: Tables, out: Path) -> lis
     files = sorted((results / "bench").glob("attention-*.json"))
     if "recall" not in tables or not files:
         return []
-    bench, scores = BenchResult.load(files[0]), _by_method(tables["recall"], f"pairs={PAIRS}")
-    panels = {}
-    for _, measure, rows in bench.tables():
-        title, factor = title_of(measure)
-        if measure in ("train_seconds", "peak_bytes", "train_bytes"):
-            panels[title] = [
-                look.Point(factor * median(points[N].values), mean(scores[case]), case,
-                           stdev(scores[case]) if len(scores[case]) > 1 else 0.0)
-                for case, points in rows.items()
-                if case in scores and N in points and points[N].values
-            ]  # fmt: skip
+    bench, cells = BenchResult.load(files[0]), _by_method(tables["recall"], f"pairs={PAIRS}")
+    (measures,), panels = costs_of(bench).values(), {}
+    scores, spread = cells["score"], cells["deviation"].fillna(0)
+    for title in (title_of(measure)[0] for measure in ("train_seconds", "peak_bytes")):
+        panels[title] = [look.Point(line["mean"][N], scores[case], case, spread[case])
+                         for case, line in measures[title].items()
+                         if case in scores and N in line.index]  # fmt: skip
 
     def fill(figure: Any) -> None:
         for axes, (title, points) in zip(figure.subplots(2, 1), panels.items(), strict=True):
@@ -134,15 +130,15 @@ def draw_seeds(_: Path, __: pd.DataFrame, tables: Tables, out: Path) -> list[Pat
     """Every seed of every method on three tasks."""
     columns = {key: title for key, title in SEEDS.items() if key[0] in tables}
     cells = {key: _by_method(tables[key[0]], key[1]) for key in columns}
-    methods = [*dict.fromkeys(name for part in cells.values() for name in part)][::-1]
+    methods = [*dict.fromkeys(name for part in cells.values() for name in part.index)][::-1]
 
     def fill(figure: Any) -> None:
         panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
         for axes, (key, title) in zip(panels, columns.items(), strict=True):
-            for name, values in cells[key].items():
-                colour, y = LUNA if name.split(",")[0] == "luna" else INK, methods.index(name)
-                axes.plot(values, [y] * len(values), "o", ms=4, mfc="none", color=colour)
-                axes.plot(mean(values), y, "|", ms=11, mew=1.6, color=colour)
+            for name, cell in cells[key].iterrows():
+                colour, y = LUNA if cell["attention"] == "luna" else INK, methods.index(name)
+                axes.plot(cell["values"], [y] * cell["seeds"], "o", ms=4, mfc="none", color=colour)
+                axes.plot(cell["score"], y, "|", ms=11, mew=1.6, color=colour)
             if not (rules := tables[key[0]].rules).empty:
                 axes.axvline(rules[key[1]].max(), color=look.PALETTE[1], lw=1.2, zorder=1)
             axes.set_title(title)
@@ -156,14 +152,12 @@ def draw_seeds(_: Path, __: pd.DataFrame, tables: Tables, out: Path) -> list[Pat
     return save_figure(out / "seeds", fill, title, height) if columns else []
 
 
-def _by_method(table: Table, column: str) -> dict[str, list[float]]:
-    """The values of methods as published, and of LUNA with signed outputs."""
-    values = {}
-    for row, cell in table.column(column).iterrows():
-        output = table.rows["options"][row].get("nonneg", True)
-        if output in (True, False):
-            values[table.rows["attention"][row] + ", signed" * (not output)] = cell["values"]
-    return values
+def _by_method(table: Table, column: str) -> pd.DataFrame:
+    """The cells of methods as published, and of LUNA with signed outputs, by name."""
+    cells = table.column(column)
+    output = cells["options"].map(lambda options: options.get("nonneg", True))
+    names = cells["attention"] + output.map({True: "", False: ", signed"})
+    return cells.set_index(names)[names.notna().to_numpy()]
 
 
 def draw_dead(_: Path, __: pd.DataFrame, tables: Tables, out: Path) -> list[Path]:

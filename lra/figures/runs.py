@@ -56,11 +56,8 @@ def draw_channels(arguments: Namespace) -> list[Path]:
     else:
         run = load_trained(folder, data_dir=arguments.data_dir)
         title, layers = title_of(run), of_run(run)
-    return draw_layers(layers, title, arguments.out / f"channels-{_name(folder)}")
-
-
-def _name(folder: Path) -> str:
-    return "-".join(folder.resolve().parts[-3:])
+    name = "-".join(folder.resolve().parts[-3:])
+    return draw_layers(layers, title, arguments.out / f"channels-{name}")
 
 
 def of_run(trained: Trained) -> list[LayerChannels]:
@@ -160,11 +157,11 @@ class AttentionRow(NamedTuple):
 
 
 def draw_maps(arguments: Namespace) -> list[Path]:
-    folder, example = arguments.folder, arguments.example
-    run = load_trained(folder, data_dir=arguments.data_dir)
-    maps = attention_row(run, example)
-    title = f"{title_of(run)}\ntest example {example}, {maps.query}"
-    return draw_rows(run, maps, title, arguments.out / f"maps-{_name(folder)}-example-{example}")
+    run = load_trained(arguments.folder, data_dir=arguments.data_dir)
+    maps, example = attention_row(run, arguments.example), f"example {arguments.example}"
+    title = f"{title_of(run)}\ntest {example}, {maps.query}"
+    name = "-".join(["maps", *arguments.folder.resolve().parts[-3:], *example.split()])
+    return draw_rows(run, maps, title, arguments.out / name)
 
 
 def title_of(trained: Trained) -> str:

@@ -14,16 +14,8 @@ from typing import Any
 import pandas as pd
 
 from lra.base.config import UserError
+from lra.figures import style as look
 from lra.figures.students import budget
-from lra.figures.style import (
-    DASHES,
-    draw_lines,
-    in_words,
-    panels_for,
-    save_figure,
-    styles_of,
-    ticked,
-)
 from lra.report.table import differing, short_name
 from lra.results.frame import frame_of
 from lra.results.record import Record, read_all
@@ -61,7 +53,7 @@ def draw_training(records: Sequence[Record], out: Path) -> list[Path]:
     )
     rows = rows.replace("", None).astype(dict.fromkeys(("step", *PANELS), float))
     names = [*dict.fromkeys(rows["attention"])]
-    styles = [style | {"marker": ""} for style in styles_of(names)]
+    styles = [style | {"marker": ""} for style in look.styles_of(names)]
 
     def fill(figure: Any) -> None:
         panels = figure.subplots(len(PANELS), 1, sharex=True)
@@ -69,13 +61,13 @@ def draw_training(records: Sequence[Record], out: Path) -> list[Path]:
             part = rows.dropna(subset=column).groupby(["attention", "step"])[column].agg(RANGE)
             axes.set_ylabel(title)
             lines = [part.loc[name] for name in names]
-            draw_lines(axes, [*zip(names, lines, styles, strict=True)], gap=0.12)
+            look.draw_lines(axes, [*zip(names, lines, styles, strict=True)], gap=0.12)
         panels[-1].set_xlabel("step")
 
     seeds = len({record["seed"] for record in records})
     title = f"Loss, dev accuracy and rate by step\n{conditions.pop()}, {seeds} seed(s)"
     stem = out / f"steps-{records[0]['task']}-{'-'.join(names)}"
-    return save_figure(stem, fill, title, 6.0)
+    return look.save_figure(stem, fill, title, 6.0)
 
 
 def kl_by_step(records: Sequence[Record]) -> pd.DataFrame:
@@ -86,7 +78,7 @@ def kl_by_step(records: Sequence[Record]) -> pd.DataFrame:
     for method, of_method in runs.groupby("attention", sort=False):
         differ = of_method[differing(of_method, settings)].rename(columns=short_name)
         for record, options in zip(of_method["record"], differ.to_dict("records"), strict=True):
-            words = in_words({name: value for name, value in options.items() if value is not None})
+            words = look.in_words({k: v for k, v in options.items() if v is not None})
             label = ", ".join(filter(None, (method, words)))
             rows += [
                 (method, label, int(re.findall(r"\.(\d+)\.", layer)[0]), point["step"], kl)
@@ -102,13 +94,13 @@ def draw_kl(records: Sequence[Record], out: Path) -> list[Path]:
 
     frame = kl_by_step(records)
     methods = frame.groupby("label", sort=False)["method"].first()
-    dashes = methods.groupby(methods).cumcount() % len(DASHES)  # lines of one method differ in it
-    styles = [style | {"linestyle": DASHES[i], "markersize": 3.5}
-              for style, i in zip(styles_of([*methods]), dashes, strict=True)]  # fmt: skip
+    dashes = methods.groupby(methods).cumcount() % len(look.DASHES)  # within a method
+    styles = [style | {"linestyle": look.DASHES[i], "markersize": 3.5}
+              for style, i in zip(look.styles_of([*methods]), dashes, strict=True)]  # fmt: skip
     layers, columns = sorted(frame["layer"].unique()), 3
 
     def fill(figure: Any) -> None:
-        panels = panels_for(figure, len(layers), columns, sharex=True, sharey=True)
+        panels = look.panels_for(figure, len(layers), columns, sharex=True, sharey=True)
         for axes, layer in zip(panels.flat, layers, strict=False):
             lines = frame[frame["layer"] == layer].groupby(["label", "step"])["kl"].agg(RANGE)
             for label, style in zip(methods.index, styles, strict=True):
@@ -119,11 +111,12 @@ def draw_kl(records: Sequence[Record], out: Path) -> list[Path]:
             axes.set_title(f"layer {layer}")
             axes.grid(which="both")
         panels[0, 0].set_yscale("log")
-        ticked(panels[0, 0].yaxis)
+        look.ticked(panels[0, 0].yaxis)
         named = panels[0, 0].get_legend_handles_labels()
         figure.legend(*named, loc="outside lower center", frameon=False, title="step of stage 1")
         figure.supylabel("KL(teacher || student), mean over rows", fontsize=9)
 
     title = f"{budget(records[0])}\ndotted: a conversion that ends above {KL_WARNING} warns"
     height = 1.9 * math.ceil(len(layers) / columns) + 1.2 + 0.17 * len(methods)
-    return save_figure(out / f"conversion-distillation-{records[0]['task']}", fill, title, height)
+    stem = out / f"conversion-distillation-{records[0]['task']}"
+    return look.save_figure(stem, fill, title, height)

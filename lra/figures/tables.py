@@ -82,7 +82,6 @@ def scores(figure: Any, table: Table, column: str) -> None:
 def compute(figure: Any, table: Table, column: str) -> None:
     """Accuracy against forward FLOPs."""
     cells, axes = table.column(column), figure.subplots()
-    cells["gflops"] = cells["flops"] / 1e9
     numbers = cells[["gflops", "score", "deviation"]].fillna(0).to_numpy()
     looks = _looks(table, cells.index, list(cells.index))
     points = [look.Point(x, y, name, spread)
@@ -139,10 +138,8 @@ def by_column(figure: Any, table: Table, _: str) -> None:
 def write_effects(table: Table, folder: Path) -> list[Path]:
     """The effects of a table: a stroke per pair of runs, their mean, its 95 % interval."""
     lines = len(table.effects) + table.effects["setting"].nunique()
-    stem, title = (
-        folder / f"{table.spec.name}-effects",
-        f"{table.spec.title}\n{conditions(table.runs)}",
-    )
+    stem = folder / f"{table.spec.name}-effects"
+    title = f"{table.spec.title}\n{conditions(table.runs)}"
     return look.save_figure(stem, lambda f: draw_effects(f, table), title, 1.4 + 0.27 * lines)
 
 
@@ -200,11 +197,11 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
         axes.plot([1, len(ranks)], [1, len(ranks)], color=look.OTHERS, lw=0.8, ls=":", zorder=1)
         axes.margins(x=0.1, y=0.1)
         axes.set_xlabel(f"rank on {best['column']} (right: better)")
-        axes.set_ylabel(f"rank on {best['with']}, {best['other']} (up: better)")
+        axes.set_ylabel(f"rank on {best['with']}, {table.spec.against} (up: better)")
         axes.grid()
         look.beside(axes, points)
 
-    stem = folder / f"{table.spec.name}-against-{best['other']}"
+    stem = folder / f"{table.spec.name}-against-{table.spec.against}"
     return look.save_figure(stem, fill, title, height=5)
 
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 import luna
 from lra.base.config import Model, Positions, Style, UserError
-from lra.model import rotary
-from lra.model.init import INITIALISERS
+from lra.model import init, rotary
 from luna.dropout import Dropout
 from luna.heads import split_heads
 from luna.local import LocalBranch
@@ -30,21 +29,20 @@ class SlotPlace(NamedTuple):
 
 
 class AttentionLayer(nn.Module):
-    """One attention method between its projections (q, k, v and out), and the optional local
-    branch."""
+    """One attention between its projections (q, k, v and out), and the optional local branch."""
 
     def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: SlotPlace):
         super().__init__()
         options = dict(attention)
         name, dwc = options.pop("name"), options.pop("dwc", "none")
         self.n_heads, self.head_dim = model.n_heads, model.qkv_dim // model.n_heads
-        init = INITIALISERS[style.init].encoder
+        initialise = init.ENCODER[style.init]
 
         projected = luna.get(name).projected(place.profile)
         parts = len(projected.replace("o", ""))
         # One product for q, k and v; each is initialised as a layer of its own.
         self.qkv = nn.Linear(model.d_model, parts * model.qkv_dim, bias=style.qkv_bias)
-        init(self.qkv, parts=parts)
+        initialise(self.qkv, parts=parts)
         self.attention = luna.build(
             name,
             n_heads=self.n_heads,
@@ -78,7 +76,7 @@ class AttentionLayer(nn.Module):
         self.out: nn.Module = nn.Identity()
         if "o" in projected:
             self.out = nn.Linear(model.qkv_dim, model.d_model, bias=style.out_bias)
-            init(self.out)
+            initialise(self.out)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         qkv = self.qkv(x).unflatten(-1, (-1, self.n_heads, self.head_dim))  # (B, n, 3 or 2, H, d)
@@ -111,7 +109,7 @@ class EncoderBlock(nn.Module):
             Dropout(model.dropout),
         )
         for linear in (up, down):
-            INITIALISERS[style.init].encoder(linear)
+            init.ENCODER[style.init](linear)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         x = x + self.dropout(self.attention(self.norm1(x), mask))

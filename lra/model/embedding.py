@@ -43,20 +43,14 @@ class Fixed(nn.Module):
         return x + self.table[: x.shape[1]]
 
 
-class Absent(nn.Identity):
-    """No positions here: a bag of tokens, unless the attention itself depends on the order."""
-
-    def __init__(self, max_len: int, d_model: int, std: float):
-        super().__init__()
-
-
+# Where nothing is added here, tokens are a bag unless the attention itself depends on the order.
 POSITIONS: dict[Positions, type[nn.Module]] = {
     Positions.learned: Learned,
     Positions.fixed: Fixed,
-    Positions.rope: Absent,  # lra/model/rotary.py
-    Positions.rope2d: Absent,
-    Positions.alibi: Absent,  # luna/attention/softmax.py
-    Positions.none: Absent,
+    Positions.rope: nn.Identity,  # lra/model/rotary.py
+    Positions.rope2d: nn.Identity,
+    Positions.alibi: nn.Identity,  # luna/attention/softmax.py
+    Positions.none: nn.Identity,
 }
 
 # Put the CLS token into the mask, (B, n) -> (B, 1 + n).

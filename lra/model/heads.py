@@ -8,8 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from lra.base.config import Init, Interaction, Pooling, Style
-from lra.model.init import INITIALISERS
+from lra.base.config import Interaction, Pooling, Style
+from lra.model import init
 
 
 def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -43,12 +43,12 @@ class Classifier(nn.Sequential):
     """pooled (B, E) -> hidden widths with ReLU between -> logits (B, classes); no dropout. Tokens
     (B, n, E) -> (B, n, classes)."""
 
-    def __init__(self, d_in: int, hidden: list[int], classes: int, init: Init):
+    def __init__(self, d_in: int, hidden: list[int], classes: int, style: Style):
         widths = [d_in, *hidden, classes]
         layers: list[nn.Module] = []
         for a, b in pairwise(widths):
             linear = nn.Linear(a, b)
-            INITIALISERS[init].head(linear)
+            init.HEAD[style.init](linear)
             layers += [linear, nn.ReLU()]
         super().__init__(*layers[:-1])
 
@@ -66,7 +66,7 @@ class DualClassifier(nn.Module):
         super().__init__()
         parts, self.features = INTERACTIONS[style.interaction]
         widths = [hidden >> layer for layer in range(style.dual_hidden_layers)]
-        self.classifier = Classifier(parts * d_model, widths, classes, style.init)
+        self.classifier = Classifier(parts * d_model, widths, classes, style)
 
     def forward(self, pooled: Tensor) -> Tensor:
         a, b = pooled.unbind(1)

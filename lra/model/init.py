@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -34,12 +33,6 @@ def keep(linear: nn.Linear, parts: int = 1) -> None:
     """Keep U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which nn.Linear has already drawn."""
 
 
-class Initialiser(NamedTuple):
-    encoder: Callable[..., None]  # (linear, parts)
-    head: Callable[[nn.Linear], None]
-
-
-INITIALISERS = {
-    Init.torch: Initialiser(encoder=keep, head=keep),
-    Init.flax: Initialiser(encoder=xavier, head=lecun),  # google-research/long-range-arena
-}
+# google-research/long-range-arena is flax.
+ENCODER: dict[Init, Callable[..., None]] = {Init.torch: keep, Init.flax: xavier}
+HEAD: dict[Init, Callable[[nn.Linear], None]] = {Init.torch: keep, Init.flax: lecun}

@@ -59,7 +59,7 @@ class Network(nn.Module):
         if task.dual:
             self.head = DualClassifier(model.d_model, model.mlp_dim, task.classes, style)
         else:
-            self.head = Classifier(model.d_model, [model.mlp_dim], task.classes, style.init)
+            self.head = Classifier(model.d_model, [model.mlp_dim], task.classes, style)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         if ids.shape[-1] > self.max_len:

@@ -138,8 +138,7 @@ def inputs(prepared: Prepared, *, held_out: bool) -> Split:
 
 
 def choose(draws: Tensor, real: Tensor, rate: float) -> Tensor:
-    """Choose the real tokens whose draw from [0, 1) is below the rate, and at least one of each
-    sequence."""
+    """Choose real tokens whose draw from [0, 1) is below the rate, at least one per sequence."""
     draws = draws.masked_fill(~real, 2.0)
     return ((draws < rate) | (draws == draws.amin(-1, keepdim=True))) & real
 
@@ -170,9 +169,9 @@ class InputLoader(Loader):
         masked = ids.masked_fill(targets, self.mask_token)
         return Batch(masked, mask, labels.masked_fill(~targets, IGNORED))
 
-    def _labels(self, index: np.ndarray, width: int) -> np.ndarray:
+    def _labels(self, index: np.ndarray, width: int) -> Tensor:
         labels = np.full((len(index), width), IGNORED, np.int64)
         stored = self.split.ids(index, width)
         labels[:, : stored.shape[1]] = stored
         labels[np.arange(width) >= self.split.lengths(index)[:, None]] = IGNORED
-        return labels
+        return torch.from_numpy(labels)

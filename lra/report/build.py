@@ -19,7 +19,7 @@ from lra.base.config import UserError
 from lra.data.rules import FILE as RULES
 from lra.data.rules import read_scores
 from lra.report.effects import agreements, effects
-from lra.report.notes import conversion_notes, training_notes
+from lra.report.notes import compute_class, conversion_notes, training_notes
 from lra.report.specs import TableSpec, below, published_score, select
 from lra.report.table import (
     PARTS,
@@ -39,7 +39,7 @@ from lra.runs.folder import digest
 from lra.runs.schema import CONVERSION, TRAINING
 
 FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
-AVERAGE = "average"
+AVERAGE, NAMES = "average", ["row", "method", "options"]  # columns of rows, and of named runs
 SPELT = 3  # where more options than these differ, rows are named by those with unusual values
 
 # Facts that all runs of a table share, and those that its runs in one column share; of the latter
@@ -51,7 +51,9 @@ OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
 FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
 OF_COLUMN = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
 NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
+CONDITIONS = ["protocol", "budget", "steps", "batch", "data.source"]  # of all runs of a cell
 MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of comparable speeds
+TIMES = ["steps_per_second", "peak_memory_mib"]  # shown if all runs of a column had one machine
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
@@ -70,10 +72,9 @@ def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> l
     for spec in specs:
         if not (taken := selected(spec, runs, folder)).empty:
             tables[spec.name] = build(spec, taken, folder.parent)
-    for spec in specs:
-        if spec.name in tables and spec.against in tables:
-            table = tables[spec.name]
-            table.agreements = agreements(table, tables[spec.against])
+    for table in tables.values():
+        if table.spec.against in tables:
+            table.agreements = agreements(table, tables[table.spec.against])
     return [*tables.values(), *conversions(runs)]
 
 
@@ -90,8 +91,7 @@ def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
 
 
 def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> Table:
-    """A table of these training runs, with the rules of folder/rules.jsonl for their data;
-    UserError if they cannot be compared."""
+    """A table of these training runs, with the rules of folder/rules.jsonl for their data."""
     for key in filter(None, (spec.choose, spec.columns)):
         if key not in taken or taken[key].isna().all():
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
@@ -100,17 +100,24 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     runs = _best_on_dev(runs, spec.choose) if spec.choose else runs
     axis = short_name(spec.columns)
     runs = runs.assign(column=f"{axis}=" + runs[spec.columns].map(str) if axis else runs["task"])
-    refuse_mixtures(spec.name, runs, *compared(runs, spec.vary, spec.choose))
+    absent = runs.where(runs.notna(), "absent")  # a lack is a value too
+    refuse_mixtures(spec.name, absent, *compared(runs, spec.vary, spec.choose))
 
     runs, columns = _named(spec, runs), _columns(runs, spec.columns)
     cells = _with_published(cells_of(runs), spec.published)
+    cells = cells.join(runs.groupby(["row", "column"])[CONDITIONS].first())
+    cells["gflops"] = cells["flops"] / 1e9
+    cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
+    machines = runs.groupby("column")[MACHINE].agg(lambda s: s.map(str).nunique()).max(axis=1)
+    untimed = machines.index[(machines > 1) | (not spec.speed)]
+    cells.loc[cells.index.isin(untimed, level="column"), TIMES] = None
     rules = rules_for(runs, columns, folder) if folder else pd.DataFrame()
     if not rules.empty:
         best = rules.loc[~rules["bound"], columns].max()
         cells["rule"] = cells.index.get_level_values("column").map(best)
     averaged = columns if axis else FIVE
     summaries = (AVERAGE,) if not {*columns}.isdisjoint(averaged) else ()
-    rows, scores = _rows_and_scores(runs, cells, averaged)
+    rows, scores = _rows_and_scores(cells, averaged)
     rows[AVERAGE] = scores.mean(axis=1, skipna=False)
     printed = cells["published"].astype(float).unstack("column").reindex(columns=averaged)
     rows["published"] = printed.mean(axis=1, skipna=False)
@@ -121,7 +128,6 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
         several = summaries and len(columns) > 1
         means = rows[AVERAGE] if several else cells["score"].groupby("row").mean()
         order = means.sort_index().sort_values(ascending=False, kind="stable").index
-    machines = runs.groupby("column")[MACHINE].agg(lambda s: s.map(str).nunique()).max(axis=1)
     table = Table(
         spec=spec,
         columns=columns,
@@ -131,7 +137,6 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
         taken=taken,
         summaries=summaries,
         costs=True,
-        timed=tuple(c for c in columns if spec.speed and machines[c] == 1),
         rules=rules,
     )
     if spec.effects:
@@ -142,16 +147,15 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
 
 
 def _best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
-    """The runs with the best value of this setting: the one with the best mean dev accuracy over
-    seeds, among runs that differ in nothing else. A value with fewer seeds than another is not
-    taken: it was tried with one seed only, or runs diverged, which leave no record. The column
-    `tried` says which values each was taken from."""
+    """The runs with the value of this setting that has the best mean dev accuracy over seeds, among
+    runs that differ in nothing else. A value with fewer seeds than another is not taken: its other
+    runs diverged, which leave no record. The column `tried` has the values it was taken from."""
     settings = [c for c in runs if c.split(".")[0] in PARTS and c != key]
     kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
     values = runs.assign(kind=kind, dev=runs["dev.accuracy"].astype(float)).groupby(["kind", key])
     tried = values.agg(seeds=("seed", "nunique"), dev=("dev", "mean")).reset_index()
-    whole = tried[tried["seeds"] == tried.groupby("kind")["seeds"].transform("max")]
-    best = whole.loc[whole.groupby("kind")["dev"].idxmax()].set_index("kind")[key]
+    ranked = tried.sort_values(["seeds", "dev"], ascending=False, kind="stable")
+    best = ranked.drop_duplicates("kind").set_index("kind")[key]
     names = tried.groupby("kind")[key].agg(lambda column: str(sorted(column, key=sortable)))
     return runs.assign(tried=kind.map(names))[runs[key] == kind.map(best)]
 
@@ -159,8 +163,7 @@ def _best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
 def compared(
     runs: pd.DataFrame, vary: Sequence[str] = (), choose: str = ""
 ) -> tuple[list[str], list[str]]:
-    """The facts that all runs of a table share, and those that all runs of a column share, if the
-    table varies some settings and chooses one."""
+    """The facts that all runs of a table share, and those that all runs of a column share."""
     ignored = {choose, *vary, *(FOLLOW if vary else ())}
     settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
     of_table, of_column = ([f for f in facts if f in runs and f not in ignored]
@@ -202,13 +205,12 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
             shown = {k: v for k, v in options.items()
                      if len(options) <= SPELT or str(v) != str(usual.get(k))}  # fmt: skip
             names[i] = one_line(f"{name} {pairs_of(shown)}"), name, options
-    return _with_names(runs, names)
+    return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=NAMES))
 
 
 def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
-    """The settings that name the rows of one attention: those in which its runs in one column
-    differ, options that differ from what `attention=<name>` sets, and those that the table
-    varies."""
+    """The settings that name the rows of one attention: those in which its runs of a column differ,
+    options that differ from what `attention=<name>` sets, and those that the table varies."""
     records = runs["record"]
     options = [f"attention.{key}" for key in dict.fromkeys(
         itertools.chain(*map(options_of, records)))]  # fmt: skip
@@ -236,27 +238,26 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     spec = TableSpec(name=f"{kind}_{model}", title=title, published=kind)
     order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
     columns = [task for task in order if task in {*runs["task"]}]
-    places = runs["task"].map(columns.index).sort_values(kind="stable")
-    runs = runs.loc[places.index].assign(column=runs["task"])
+    runs = runs.sort_values("task", key=lambda tasks: tasks.map(columns.index), kind="stable")
+    runs["column"] = runs["task"]
     budget = [c for c in runs if c.startswith("recipe.") and short_name(c) not in STAGE_1]
     stage_2 = runs[budget].where(runs["recipe.epochs"].astype(bool))  # nothing without stage 2
     labels = [digest(labels) if (labels := r.get("labels")) else None for r in runs["record"]]
-    # Early records lack some facts.
-    facts = ["teacher", "data.fingerprint", "labels", *budget]
-    compared = runs.assign(labels=labels, **stage_2)
-    refuse_mixtures(spec.name, compared, [], facts, absent=None)
+    facts = ["teacher", "data.fingerprint", "labels", *budget]  # early records lack some
+    refuse_mixtures(spec.name, runs.assign(labels=labels, **stage_2), [], facts)
 
     runs, usual = _named_by_stages(runs)
     control = runs.loc[runs["attention"] == "softmax", "row"]  # no conversion, so never the best
     first = runs.drop_duplicates("column").set_index("column")
     teacher, floor = 100 * first["scores.teacher.score"].astype(float), first["floor"]
     top = pd.DataFrame({"score": teacher, "floor": floor, "task": columns, "method": "teacher"})
-    top = top.assign(seeds=0, learned=True, best=False, worse=False, record=None,
-                     values=[[t] for t in teacher], runs=[[] for _ in teacher])  # fmt: skip
+    top = top.assign(attention="softmax", options=[{} for _ in columns], seeds=0, learned=True,
+                     best=False, worse=False, record=None, values=[[t] for t in teacher],
+                     runs=[[] for _ in columns])  # fmt: skip
     top.index = pd.MultiIndex.from_product([[TEACHER], columns], names=["row", "column"])
     cells = _with_published(pd.concat([top, cells_of(runs, {*control})]), kind)
 
-    rows, scores = _rows_and_scores(runs, cells, columns)
+    rows, scores = _rows_and_scores(cells, columns)
     learned, ratios = cells["learned"].groupby("row").any(), scores / teacher
     headroom = (scores - floor) / (teacher - floor).where(teacher > floor)
     recovery = 100 * pd.DataFrame({
@@ -280,8 +281,8 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
         runs=runs,
         taken=runs,
         summaries=tuple(recovery),
-        pairs=example_by_example(runs, rows.loc[order], columns),
     )
+    table.pairs = example_by_example(table)
     shared = {short_name(c): values.iloc[0] for c in budget if len(values := stage_2[c].dropna())}
     table.notes = [*conversion_notes(table, CONTROL, floor, pairs_of(shared), usual)]
     return table
@@ -289,11 +290,8 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
 
 def _named_by_stages(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """The runs with the label of their row, and the options in which it is unusual, the stages
-    among them; and what is usual for each attention.
-
-    Named are settings in which runs of an attention on one task differ (those of stage 1 among runs
-    that have it), unless most of its runs have them.
-    """
+    among them; and what is usual for each attention: of the settings in which its runs on one task
+    differ (those of stage 1 among runs that have it), what most of its runs have."""
     staged = runs["record"].map(lambda record: record["stage1"] is not None)
     finetuned = runs["recipe.epochs"].astype(bool)
     settings = pd.DataFrame([*map(_settings_of, runs["record"])], runs.index, dtype=object)
@@ -314,7 +312,8 @@ def _named_by_stages(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
             label = CONTROL if label == "softmax, stage 2 only" else label
             method = "" if unusual else attention + end
             names[i] = label, method, unusual | ({"stages": end.strip(", ")} if end else {})
-    return _with_names(runs, names), usual_of_method
+    named = runs.join(pd.DataFrame.from_dict(names, orient="index", columns=NAMES))
+    return named, usual_of_method
 
 
 def _settings_of(record: Record) -> dict[str, Any]:
@@ -328,11 +327,6 @@ def _settings_of(record: Record) -> dict[str, Any]:
 # ---------------------------------------------------------------------- both kinds
 
 
-def _with_names(runs: pd.DataFrame, names: dict[Any, tuple[Any, ...]]) -> pd.DataFrame:
-    columns = ["row", "method", "options"]
-    return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=columns))
-
-
 def _with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
     facts = zip(cells["method"], cells["task"], cells["record"], strict=True)
     scores = [published_score(name, method, task, record["settings.attention"] if record else {})
@@ -341,14 +335,10 @@ def _with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
 
 
 def _rows_and_scores(
-    runs: pd.DataFrame, cells: pd.DataFrame, counted: Sequence[str]
+    cells: pd.DataFrame, counted: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A line per row of the cells, with how many of the columns that count it has; its scores in
-    these columns."""
-    rows = runs.groupby("row", sort=False)[["attention", "options"]].first()
-    rows = rows.reindex([*dict.fromkeys(cells.index.get_level_values("row"))])
-    if TEACHER in rows.index:
-        rows.loc[TEACHER] = "softmax", {}
+    """A line per row, with how many of the columns that count it has; its scores in these."""
+    rows = cells.groupby("row", sort=False)[["attention", "options"]].first()
     scores = cells["score"].unstack("column").reindex(rows.index, columns=counted)
     rows["coverage"] = scores.notna().sum(axis=1).map(str) + f"/{len(counted)}"
     return rows, scores

@@ -78,8 +78,7 @@ def effects(
     return pd.DataFrame(lines)
 
 
-def _levels(runs: pd.DataFrame, shared: Sequence[str], *, code: bool) -> pd.DataFrame:
-    """The value of every setting in each run, a column per setting."""
+def _levels(runs: pd.DataFrame, shared: Sequence[str], code: bool) -> pd.DataFrame:
     levels = pd.DataFrame({"task": runs.get("task.name", runs["task"]), "seed": runs["seed"],
                            "tried": runs.get("tried", "")})  # fmt: skip
     left_out = {*map(short_name, shared), *(() if code else ("code",))}
@@ -101,37 +100,25 @@ def _number_or_text(value: Any) -> float | str:
 
 def agreements(table: Table, other: Table) -> pd.DataFrame:
     """Every column of a table beside every column of another that shares enough methods with it:
-    column, other and title (of the table), with (its column), means (a data frame: here and
-    there, by attention), methods (how many), correlation, low and high of its 95 % interval."""
+    column, title (of the other table), with (its column), means (a data frame: here and there, by
+    attention), methods (how many), correlation, low and high of its 95 % interval."""
     lines = []
     for column, task in itertools.product(table.columns, other.columns):
-        here, there = (_methods(t, c) for t, c in ((table, column), (other, task)))
+        here, there = (t.column(c).reset_index().set_index("attention")
+                       for t, c in ((table, column), (other, task)))  # fmt: skip
         here = here[here.index.isin(there.index.drop_duplicates(keep=False))]
-        theirs = there.loc[here.index, "record"]
-        pairs = zip(here["record"], theirs, strict=True)
+        pairs = zip(*([record["settings.attention"] for record in cells["record"]]
+                      for cells in (here, there.loc[here.index])), strict=True)  # fmt: skip
         # Of several rows here, that whose options differ least from those there counts, then the
         # first by label, because a choice by score would favour the method.
-        here = here.assign(differing=[_options_differing(*pair) for pair in pairs])
+        here = here.assign(differing=[sum(a[k] != b[k] for k in a.keys() & b) for a, b in pairs])
         here = here.sort_values(["differing", "row"])["score"].groupby(level=0, sort=False).first()
         methods = pd.DataFrame({"here": here, "there": there.loc[here.index, "score"]})
         methods = methods.reindex(there.index.intersection(here.index))
         if len(methods) >= LEAST:
             r, low, high = rank_correlation(methods["here"], methods["there"])
             lines.append({
-                "column": column, "other": other.spec.name, "title": other.spec.title,
-                "with": task, "means": methods, "methods": len(methods), "correlation": r,
-                "low": low, "high": high,
+                "column": column, "title": other.spec.title, "with": task, "means": methods,
+                "methods": len(methods), "correlation": r, "low": low, "high": high,
             })  # fmt: skip
     return pd.DataFrame(lines)
-
-
-def _methods(table: Table, column: str) -> pd.DataFrame:
-    """The cells of a column by the attention of their row."""
-    cells = table.column(column).reset_index()
-    return cells.set_index(cells["row"].map(table.rows["attention"]).rename("attention"))
-
-
-def _options_differing(a: Any, b: Any) -> int:
-    """Count the options of the attention that differ, of those that both records hold."""
-    one, two = (record["settings.attention"] for record in (a, b))
-    return sum(one[key] != two[key] for key in one if key in two)

@@ -14,13 +14,12 @@ FLOOR = "∅: no better than a rule that reads almost nothing, such as always gi
 
 
 def training_notes(table: Table) -> Iterator[str]:
-    """All that a reader of a table of training runs must know, the most general first."""
     spec, runs = table.spec, table.runs
     yield (f"Runs of {conditions(runs)}. Test accuracy in %: mean over seeds ± sample standard "
            "deviation (number of seeds).")  # fmt: skip
     if any(pairs_of(options) not in label for label, options in table.rows["options"].items()):
         yield "Names leave out options that have their usual value."
-    if any(compute_class(record["compute"]) != "-" for record in table.cells["record"]):
+    if (table.cells["compute"] != "-").any():
         yield (
             'Compute: "matched" is within the tolerance of the budget, "FLOPs ×1.34" the measure '
             'that is farthest from it, as a ratio; no setting of an "exempt" method meets it.'
@@ -50,7 +49,6 @@ def training_notes(table: Table) -> Iterator[str]:
 
 
 def conditions(runs: pd.DataFrame) -> str:
-    """Describe what the runs share in a few words; name every protocol, where a table varies it."""
     protocols = runs["protocol.name"] + " v" + runs["protocol.version"].map(str)
     budget = runs["budget"].map("{:g}".format)
     facts = runs[["model", "precision"]].assign(protocol=protocols, budget=budget)
@@ -84,11 +82,14 @@ def _column_note(table: Table, column: str) -> str:
     runs = table.runs[table.runs["column"] == column]
     first = runs.iloc[0]
     machines = sorted({*(runs["machine.device"] + ", threads " + runs["machine.threads"].map(str))})
+    examples, scored = first["test.examples"], first.get("test.scored")
+    if pd.notna(scored) and scored != examples:  # each token has a label
+        examples = f"{scored} tokens of {examples}"
     parts = [
         f"data {first['data.source']} ({first.get('data.provenance') or 'source as named'}), "
         f"fingerprint {first['fingerprint']}",
         f"{first['steps']} steps of {first['batch']} examples",
-        f"{_answers(first)}, {first['test.select']} checkpoint",
+        f"{examples} test examples, {first['test.select']} checkpoint",
     ]
     if pd.notna(first["floor"]):
         floor = f"always answering the most frequent class gives {first['floor']:.2f} %"
@@ -101,15 +102,9 @@ def _column_note(table: Table, column: str) -> str:
                 parts.append(f"the {what} {scores.max():.2f} % ({scores.idxmax()})")
     budgets = " or ".join(runs["record"].map(_budget_name).unique())
     parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
-    if table.spec.speed and column not in table.timed:
+    if table.spec.speed and table.column(column)["steps_per_second"].isna().any():
         parts.append("no speed or memory, because they come from different machines")
     return one_line(f"{column}: {'; '.join(parts)}.")
-
-
-def _answers(run: pd.Series) -> str:
-    examples, scored = run["test.examples"], run.get("test.scored")
-    tokens = pd.notna(scored) and scored != examples  # each has a label
-    return f"{scored} tokens of {examples} test examples" if tokens else f"{examples} test examples"
 
 
 def _budget_name(record: Any) -> str:
@@ -137,8 +132,7 @@ def compute_class(compute: Mapping[str, Any]) -> str:
 def conversion_notes(
     table: Table, control: str, floor: pd.Series, stage_2: str, usual: Mapping[str, str]
 ) -> Iterator[str]:
-    """All that a reader of a table of conversions must know; `usual` are the settings of the rows
-    of each attention that name no others."""
+    """`usual` are the settings of the rows of each attention that name no others."""
     floors = ", ".join(f"{task} {value:.1f}" for task, value in floor.items())
     machines = {f"{r.get('machine.device') or 'unknown device'} (torch {r.get('versions.torch')})"
                 for r in table.runs["record"]}  # fmt: skip

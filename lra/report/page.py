@@ -12,7 +12,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
 from lra.report.build import FIVE
-from lra.report.notes import FLOOR, compute_class
+from lra.report.notes import FLOOR
 from lra.report.render import sections, wide
 from lra.report.stats import MOST_SEEDS
 from lra.report.table import Table, mark_of, text_of
@@ -66,7 +66,7 @@ def _score(table: Table, cell: pd.Series) -> dict[str, Any]:
     if (n := cell["needs"]) > 0:
         facts.append(f"needs {'more than 100' if n > MOST_SEEDS else f'about {n:.0f}'} seeds")
     if table.costs:
-        facts.append(f"{cell['parameters']:,.0f} parameters, {compute_class(first['compute'])}")
+        facts.append(f"{cell['parameters']:,.0f} parameters, {cell['compute']}")
     facts += [first.get("command") or "the command was not recorded"]
     facts.append(f"revision {cell['revisions']}; runs {' '.join(cell['runs'])}")
     end = f" seed{'s' * (cell['seeds'] > 1)}, {verdict}"

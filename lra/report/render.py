@@ -9,9 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from lra.base.config import csv_text
-from lra.report.notes import compute_class
-from lra.report.specs import published, published_table
-from lra.report.table import CONDITIONS, LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
+from lra.report.specs import published
+from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
 from lra.results.record import STAGES, Record
 
 GENERATED = (
@@ -82,46 +81,44 @@ def wide(table: Table, escape: Callable[[str], str] = str, bold: str = "{}") -> 
 
 
 def costs(table: Table, column: str) -> pd.DataFrame:
-    """Dead queries, if there are any; parameters, FLOPs and class of compute; speed and memory, if
-    all runs were timed on one machine."""
+    """What each row costs; speed and memory, if all runs were timed on one machine."""
     cells = table.column(column)
     shown = pd.DataFrame(index=cells.index.rename("attention"))
     if (cells["dead"] >= LEAST_DEAD).any():
         shown["dead queries"] = cells["dead"].map(lambda d: "–" if pd.isna(d) else f"{d:.1f}%")
     shown["parameters"] = cells["parameters"].map("{:,.0f}".format)
-    shown["GFLOPs"] = (cells["flops"] / 1e9).map("{:.3f}".format)
-    shown["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
-    if column in table.timed:
+    shown["GFLOPs"] = cells["gflops"].map("{:.3f}".format)
+    shown["compute"] = cells["compute"]
+    if cells["steps_per_second"].notna().all():
         shown["steps/s"] = cells["steps_per_second"].map("{:.1f}".format)
         shown["peak MiB"] = cells["peak_memory_mib"].map("{:.0f}".format)
     return shown
 
 
 def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Give what stands below a table, each with its title and text: cost of several columns,
-    published numbers, effects, agreements and paired tests."""
+    """Give what stands below a table, each with its title and text."""
     for column in table.columns if table.costs and not table.single else ():
         yield f"Cost on {column}", "", costs(table, column)
     if not table.rules.empty:
-        yield "Rules", RULES, rules(table)
+        ordered = table.rules.loc[table.rules[table.columns].mean(axis=1).sort_values().index]
+        scores = ordered[table.columns].map(lambda n: "" if pd.isna(n) else f"{n:.1f}")
+        yield "Rules", RULES, scores.assign(reads=ordered["reads"]).rename_axis("rule")
     if table.spec.published and table.cells["published"].notna().any():
         yield "Beside the published numbers", *beside(table)
     if not table.effects.empty:
         yield "Effect of each setting", EFFECTS, lines_of(table.effects, EFFECT)
     if not table.agreements.empty:
-        name = table.agreements["other"].iloc[0]
-        text = AGREEMENTS.format(name=name)
-        yield f"The order in {name}", text, lines_of(table.agreements, AGREEMENT)
+        name, lines = table.spec.against, lines_of(table.agreements, AGREEMENT)
+        yield f"The order in {name}", AGREEMENTS.format(name=name), lines
     if not table.pairs.empty:
         yield "Example by example", PAIRS, table.pairs
 
 
 def beside(table: Table) -> tuple[str, pd.DataFrame]:
-    """Set measured beside published numbers, `51.5 / 38.94`, in the order of names and not ranked,
-    with the sources."""
-    printed = published_table(str(table.spec.published))
+    """The sources, and `51.5 / 38.94`, measured and published, by name and not ranked."""
+    printed = published()["tables"][table.spec.published]
     cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
-    pair = f"{{:.1f}} / {{:.{printed['digits']}f}}".format
+    pair = f"{{:.1f}} / {{:.{printed.get('digits', 2)}f}}".format
     both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
     wide = both.unstack("column").reindex(columns=table.columns)
     means = table.rows[[first, "published"]].dropna()
@@ -132,13 +129,6 @@ def beside(table: Table) -> tuple[str, pd.DataFrame]:
     sources = " ".join(f"{name}: {explained[name]}." for name in dict.fromkeys(cells["source"]))
     text = f"{BESIDE.format(title=printed['title'])} {sources}"
     return text, wide.sort_index().fillna("").rename_axis("attention")
-
-
-def rules(table: Table) -> pd.DataFrame:
-    """What each rule scores in each column, and what it reads."""
-    ordered = table.rules.loc[table.rules[table.columns].mean(axis=1).sort_values().index]
-    scores = ordered[table.columns].map(lambda n: "" if pd.isna(n) else f"{n:.1f}")
-    return scores.assign(reads=ordered["reads"]).rename_axis("rule")
 
 
 def lines_of(numbers: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
@@ -167,7 +157,7 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
     """The runs of every cell, with the file of their records."""
     lines = []
     for (row, column), cell in table.cells[table.cells["runs"].astype(bool)].iterrows():
-        name, place = cell["runs"][0].rpartition("-seed-")[0], Path(cell["path"]).resolve()
+        name, place = cell["runs"][0].rpartition("-seed-")[0], cell["record"].path.resolve()
         if place.is_relative_to(results.resolve()):
             name = f"[{name}](../{place.relative_to(results.resolve()).as_posix()})"
         lines.append({
@@ -227,20 +217,15 @@ def escape_tex(text: str) -> str:
 
 def to_csv(table: Table, results: Path) -> str:
     """A line per cell, with everything that is shown of it."""
-    cells = table.cells.reset_index().join(table.rows[["attention", "options"]], on="row")
+    cells = table.cells.reset_index().rename(columns={"data.source": "data_source"})
     places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
     cells = cells.sort_values(["row", "column"], key=lambda names: names.map(places))
     cells["table"] = table.spec.name
     cells["options"] = cells["options"].map(pairs_of)
     cells["runs"] = cells["runs"].map(" ".join)
     if table.costs:
-        cells["gflops"] = cells["flops"] / 1e9
         cells["budget"] = cells["budget"].map("{:g}".format)
-        cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
-        untimed = ~cells["column"].isin(table.timed)
-        cells.loc[untimed, ["steps_per_second", "peak_memory_mib"]] = None
-    left_out = () if table.costs else CONDITIONS
-    cells = cells[[c for c in CSV_COLUMNS if c in cells and c not in left_out]]
+    cells = cells[[c for c in CSV_COLUMNS if c in cells]]
     cells = cells.map(lambda value: csv_text(value) if isinstance(value, str) else value)
     dtypes = {"seeds": "Int64", "needs": "Int64", "parameters": "Int64", "published": object}
     cells = cells.round({"parameters": 0}).astype({c: dtypes[c] for c in dtypes if c in cells})

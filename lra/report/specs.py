@@ -93,16 +93,11 @@ def published() -> dict[str, Any]:
     return yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
 
 
-def published_table(name: str) -> dict[str, Any]:
-    return {"digits": 2} | published()["tables"][name]
-
-
 def published_score(
     name: str | None, method: str, task: str, options: Mapping[str, Any]
 ) -> tuple[float | None, str | None]:
-    """The score of a method on a task in a published table and its source, or twice None. Rows of
-    LUNA's ablations are named by its options, such as `M=8 L=4`."""
-    printed = published_table(name) if name else {"tasks": (), "rows": {}}
+    """A published score and its source; rows of LUNA's ablations are named `M=8 L=4`."""
+    printed = published()["tables"][name] if name else {"tasks": (), "rows": {}}
     words = {f"{key}={value}" for key, value in options.items()} if method == "luna" else {method}
     for row, values in printed["rows"].items():
         if task in printed["tasks"] and (row == method or {*row.split()} <= words):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,7 @@ TAIL = ((_X + 1) / 2) ** 4  # probabilities, dense near 0: small estimates of th
 TAIL_WEIGHTS = 2 * ((_X + 1) / 2) ** 3 * _WEIGHTS
 
 
-def compare_with_best(
-    samples: Mapping[Any, Sequence[float]], answers: Sequence[float | None]
-) -> pd.DataFrame:
+def compare_with_best(samples: Sequence[Sequence[float]], answers: Sequence[float]) -> pd.DataFrame:
     """Test every row of a column, one score in percent per seed, against the best mean of those
     with two seeds or more; `answers` are the independent test examples behind each score.
 
@@ -41,28 +39,26 @@ def compare_with_best(
     worse: p < LEVEL
     needs: about how many seeds per row would be needed, of a row that is tested and not worse
     """
-    seeds = np.array([len(values) for values in samples.values()])
-    means = np.array([math.fsum(values) / len(values) for values in samples.values()])
-    index = pd.Index(range(len(samples)))
-    verdicts = pd.DataFrame({"p": np.nan, "worse": False, "needs": np.nan}, index)
-    verdicts["best"] = [round(mean, 1) == round(means.max(), 1) for mean in means]
+    seeds = np.array([len(values) for values in samples])
+    means = np.array([math.fsum(values) / len(values) for values in samples])
+    best = [round(mean, 1) == round(means.max(), 1) for mean in means]
+    verdicts = pd.DataFrame({"best": best, "p": np.nan, "worse": False, "needs": np.nan})
     rows = np.flatnonzero(seeds > 1)
     if len(rows) > 1:
-        spread = np.array([np.var(v, ddof=1) for v in samples.values() if len(v) > 1])
+        spread = np.array([np.var(v, ddof=1) for v in samples if len(v) > 1])
         means, seeds = means[rows], seeds[rows]
-        tested = [answers[int(i)] or ANSWERS for i in rows]
-        variances, shared = moderated(means, spread, seeds, tested)
+        variances, shared = moderated(means, spread, seeds, np.asarray(answers)[rows])
         p = holm(p_worse(means, variances, seeds, shared))
         first, unmarked = int(means.argmax()), int((p >= LEVEL).sum())
         for i, row in enumerate(rows):
-            if verdicts.loc[row, "best"] or i == first:
+            if best[row] or i == first:
                 continue
             verdicts.loc[row, ["p", "worse"]] = p[i], p[i] < LEVEL
             if p[i] >= LEVEL:
                 pair = means[[i, first]], variances[[i, first]]
                 needs = _seeds_needed(*pair, shared.item(), len(rows), LEVEL / unmarked)
                 verdicts.loc[row, "needs"] = needs
-    return verdicts.set_axis(samples.keys())
+    return verdicts
 
 
 def holm(p: Sequence[float] | Array) -> Array:

@@ -17,9 +17,7 @@ from lra.report.specs import TableSpec
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
 PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
-# Facts that all training runs of a cell share, and their columns.
-CONDITIONS = {"protocol": "protocol", "budget": "budget", "steps": "steps", "batch": "batch",
-              "data_source": "data.source"}  # fmt: skip
+SHARED = ("attention", "options", "method", "task", "examples", "floor", "fingerprint", "record")
 
 
 @dataclasses.dataclass
@@ -28,7 +26,7 @@ class Table:
 
     rows:  a line per row in the order shown, by label: attention, options (a dict), the summaries,
            coverage (3/5: how many columns of the summary it has)
-    cells: a line per cell, by (row, column): see `cells_of`
+    cells: a line per cell, by (row, column): see `cells_of`; attention and options of its row
     runs:  a line per run shown, with its row and column; otherwise as in docs/columns.md
     """
 
@@ -40,7 +38,6 @@ class Table:
     taken: pd.DataFrame  # `runs`, and those not shown: repeated, or of a rate that is not the best
     summaries: tuple[str, ...] = ()  # names of the columns over all columns
     costs: bool = False  # parameters, FLOPs and class of compute are shown
-    timed: tuple[str, ...] = ()  # columns whose runs were all timed on one machine
     notes: Sequence[str] = ()  # what a reader must know
     # what rules without attention score (lra/data/rules.py): a line per rule, by column
     rules: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)
@@ -59,35 +56,27 @@ class Table:
         return self.columns[0] if self.costs and len(self.columns) == 1 else None
 
     def column(self, name: str) -> pd.DataFrame:
-        """Give the cells of a column by row, in the order of the rows."""
+        """Give the cells of a column, in the order of the rows."""
         cells = self.cells.xs(name, level="column")
         return cells.reindex([row for row in self.rows.index if row in cells.index])
 
 
 def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame:
-    """Aggregate the runs of every row and column: score and deviation in percent, seeds, the runs'
-    names and values, floor, costs, and how it compares with the best of its column among the rows
-    that are ranked. UserError where runs of a cell differ in more than the seed."""
+    """Aggregate the runs of every row and column, and compare with the best of the column among the
+    rows that are ranked. UserError where runs of a cell differ in more than the seed."""
     groups = runs.groupby(["row", "column"], sort=False)
     cells = groups.agg(
         score=("score", "mean"),
         deviation=("score", "std"),
         seeds=("seed", "size"),
         values=("score", list),
-        floor=("floor", "first"),
         seed=("seed", list),
         runs=("run", list),
         records=("record", list),
-        record=("record", "first"),
-        path=("path", "first"),
-        fingerprint=("fingerprint", "first"),
         revisions=("revision", lambda revisions: " ".join(dict.fromkeys(revisions))),
-        task=("task", "first"),
-        method=("method", "first"),
-        examples=("examples", "first"),
         dead=("dead_queries", lambda shares: 100 * shares.mean()),
         **{name: (name, "mean") for name in COSTS},
-        **{name: (fact, "first") for name, fact in CONDITIONS.items() if fact in runs},
+        **{name: (name, "first") for name in SHARED},
     )
     networks = runs.assign(network=runs["identity"] + runs["code"]).groupby(["row", "column"])
     if (mixed := networks["network"].nunique() > 1).any():
@@ -102,8 +91,8 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
     # Cells at the floor, where nothing was learned, take no part.
     ranked = cells[cells["learned"] & ~cells.index.isin(unranked, level="row")]
     for _, column in ranked.groupby("column", sort=False):
-        answers = [None if pd.isna(n) else int(n) for n in column["examples"]]
-        verdicts = stats.compare_with_best(column["values"].to_dict(), answers)
+        answers = column["examples"].fillna(stats.ANSWERS)
+        verdicts = stats.compare_with_best([*column["values"]], [*answers])
         cells.loc[column.index, verdicts.columns] = verdicts.to_numpy()
     cells = cells.astype({"best": bool, "worse": bool, "p": float, "needs": float})
     cells["best"] &= cells["seeds"] > 1  # the lead of a single seed may be chance
@@ -130,17 +119,15 @@ def refuse_mixtures(
     runs: pd.DataFrame,
     of_table: Sequence[str],
     of_column: Sequence[str],
-    absent: str | None = "absent",
 ) -> None:
-    """UserError with every fact in which the runs of one table, or of one column of it, differ. A
-    run without a fact has the value `absent`; if that is None, the run is ignored."""
+    """UserError with every fact in which the runs of one table, or of one column of it, differ; a
+    run without a fact is ignored."""
     parts = [("", runs, of_table)]
     parts += [(f"on {c}, ", part, of_column) for c, part in runs.groupby("column", sort=False)]
     lines = []
     for place, part, facts in parts:
         for fact in facts:
-            values = (part[fact] if absent is None else part[fact].fillna(absent)).dropna().map(str)
-            methods = part["attention"].groupby(values).unique()
+            methods = part["attention"].groupby(part[fact].dropna().map(str)).unique()
             if len(methods) > 1:
                 listed = (f"{value} ({', '.join(sorted(names)[:3])}{', ...' * (len(names) > 3)})"
                           for value, names in methods.items())  # fmt: skip

@@ -17,7 +17,7 @@ import pandas as pd
 from lra.base.config import UserError
 from lra.report import stats
 from lra.report.specs import select
-from lra.report.table import PARTS
+from lra.report.table import PARTS, Table
 from lra.results.frame import frame_of
 from lra.results.record import Record, first_finished, load_records
 from lra.runs.folder import RESULT
@@ -48,13 +48,11 @@ def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def rows_of(runs: pd.DataFrame, word: str = "") -> str:
-    """The rows of these runs, a line each in the words of `find_runs`: the word that named them all
-    or their attention, and settings that tell them apart."""
+    """A line per row in the words of `find_runs`: the word that named them all or their attention,
+    and settings that tell them apart."""
     rows = runs.drop_duplicates(["identity", "code"]).sort_values("attention", kind="stable")
     lines = [word or attention for attention in rows["attention"]]
-    for key in sorted(
-        differences(rows), key=lambda key: not key.startswith(("attention.", "task"))
-    ):
+    for key in sorted(differences(rows), key=lambda k: not k.startswith(("attention.", "task"))):
         name = key.removeprefix("attention.")
         longer = [line if str(value) in ("nan", "None") else f"{line},{name}={value}"
                   for line, value in zip(lines, rows[key], strict=True)]  # fmt: skip
@@ -137,7 +135,7 @@ def _of_methods(a: Sequence[float], b: Sequence[float], examples: int) -> str:
     """What the test of the tables says, in which seeds and examples are drawn at random."""
     if min(len(a), len(b)) < 2:
         return "a single seed says nothing about other seeds"
-    p = stats.compare_with_best({"a": a, "b": b}, [examples] * 2)["p"].min()
+    p = stats.compare_with_best([a, b], [examples] * 2)["p"].min()
     sure = "these methods differ" if p < stats.LEVEL else "not shown to differ"
     return "test over seeds and examples: " + ("equal" if math.isnan(p) else f"p = {p:.2g}, {sure}")
 
@@ -145,13 +143,11 @@ def _of_methods(a: Sequence[float], b: Sequence[float], examples: int) -> str:
 # ---------------------------------------------------------------------- paired tests of many rows
 
 
-def example_by_example(
-    runs: pd.DataFrame, rows: pd.DataFrame, columns: Sequence[str]
-) -> pd.DataFrame:
-    """Paired tests of a table of conversions, a line per pair of rows and a column per task: every
-    two rows that have all tasks, and two of one attention of which one has the settings of the
-    other and more."""
-    complete = {*rows.index[rows["coverage"] == f"{len(columns)}/{len(columns)}"]}
+def example_by_example(table: Table) -> pd.DataFrame:
+    """Paired tests, a line per pair of rows and a column per task: of every two rows that have all
+    tasks, and of two of one attention of which one has the settings of the other and more."""
+    rows, n = table.rows, len(table.columns)
+    complete = {*rows.index[rows["coverage"] == f"{n}/{n}"]}
     names = rows[["attention", "options"]].itertuples()
     named = {row: {("attention", name), *options.items()} for row, name, options in names}
 
@@ -159,12 +155,11 @@ def example_by_example(
         return {a, b} <= complete or named[a] <= named[b] or named[b] <= named[a]
 
     lines: dict[tuple[str, str], dict[str, str]] = {}
-    for task in columns:
-        of_task = runs[runs["column"] == task]
-        records = of_task.groupby("row")["record"].agg(list).reindex(rows.index).dropna()
+    for task in table.columns:
+        records = table.column(task)["records"].dropna()
         for a, b, difference, p in paired_tests(records.to_dict(), wanted):
             shown = f"{difference:+.1f} (p {p:.2g})" + "*" * (p < stats.LEVEL)
-            lines.setdefault((a, b), dict.fromkeys(columns, ""))[task] = shown
+            lines.setdefault((a, b), dict.fromkeys(table.columns, ""))[task] = shown
     body = [{"first": a, "second": b} | cells for (a, b), cells in lines.items()]
     return pd.DataFrame(body).set_index("first") if body else pd.DataFrame()
 

@@ -58,19 +58,17 @@ def check_records(
     counts: Counter[str] = Counter()
     problems: list[tuple[Record, str]] = []
     for record in track(records, "checking", console=Console(stderr=True)):
-        prepared, labels = None, dict[str, np.ndarray]()
-        if record.kind == TRAINING:
-            prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
-        elif conversion_data is not None:
-            fingerprint = record.get("data.fingerprint")
-            labels = _labels_at_hand(record["task"], fingerprint, conversion_data)
-        reasons = [*_score(record, labels), *_cost(record)]
-        if prepared is not None:
-            reasons += _on_data(record, prepared)
-        if reevaluate:
-            reasons += _evaluated_again(record, data_dir)
+        data = record["task"], record.get("data.fingerprint")
+        if record.kind == CONVERSION:
+            at_hand: Any = _labels_at_hand(*data, conversion_data)
+            reasons = [*_score(record, at_hand)]
+        else:
+            at_hand = with_fingerprint(data_dir, *data)
+            reasons = [*_cost(record), *(_on_data(record, at_hand) if at_hand else ())]
+            if reevaluate:
+                reasons += _evaluated_again(record, data_dir)
         problems += [(record, reason) for reason in reasons]
-        proof = PROVEN if labels or prepared is not None else RECOMPUTED
+        proof = PROVEN if at_hand else RECOMPUTED
         counts[TRUSTED if record.answers is None else proof] += 1
     _refuse(problems)
     return counts
@@ -86,12 +84,11 @@ def _refuse(problems: Problems) -> None:
 
 def _training(record: Record) -> Iterator[str]:
     if (answers := record.answers) is not None:
-        scored = record.get("test.scored") or record["test.examples"]
+        scored, loss = record.get("test.scored") or record["test.examples"], answers.loss
         if len(answers.labels) != scored:
             yield f"it has {len(answers.labels)} answers to {scored} questions"
         yield from _differ("test accuracy", record["test.accuracy"], answers.accuracy, 1e-6)
-        if (loss := answers.loss) is not None:
-            yield from _differ("test loss", record["test.loss"], loss, 2e-3 * (1 + loss))
+        yield from _differ("test loss", record["test.loss"], loss, 2e-3 * (1 + loss))
         if predicted := record.get("test.predicted"):
             counted = np.bincount(answers.answers, minlength=len(predicted)).tolist()
             if predicted != counted:
@@ -165,7 +162,7 @@ def _copied_answers(records: Sequence[Record]) -> Problems:
 def _score(record: Record, at_hand: dict[str, np.ndarray]) -> Iterator[str]:
     """Compute a conversion's score again by the metric of its task, and its floor, and compare its
     labels with those of the task's data, if they are at hand."""
-    if record.kind != CONVERSION or (answers := record.answers) is None:
+    if (answers := record.answers) is None:
         return
     import torch
 
@@ -182,14 +179,14 @@ def _score(record: Record, at_hand: dict[str, np.ndarray]) -> Iterator[str]:
 
 
 @cache
-def _labels_at_hand(task: str, fingerprint: str | None, folder: Path) -> dict[str, np.ndarray]:
-    """Read the labels of a conversion's task, by split; none if the folder has other data."""
+def _labels_at_hand(task: str, fingerprint: str | None, folder: Path | None) -> dict[str, Any]:
+    """Read the labels of a conversion's task, by split; none if no folder has its data."""
     from luna.base import LunaError
     from luna.convert import tasks
     from luna.convert.tasks.base import labels_of
 
     try:
-        if (spec := tasks.get(task)).fingerprint(folder) != fingerprint:
+        if folder is None or (spec := tasks.get(task)).fingerprint(folder) != fingerprint:
             return {}
         return {s: labels_of(examples).numpy() for s, examples in spec.read(folder)[1].items()}
     except LunaError:
@@ -212,10 +209,7 @@ def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
 
 
 def _cost(record: Record) -> Iterator[str]:
-    """Count the networks of the record's settings and of its budget again, as far as its method and
-    task are installed."""
-    if record.kind == CONVERSION:
-        return
+    """Count the networks of its settings and budget again, as far as they can be built here."""
     from lra.base.config import Tolerance
     from lra.compute.budget import MEASURES, NUMBERS, Budget, Cost
     from lra.compute.count import count_run

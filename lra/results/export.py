@@ -52,8 +52,7 @@ def export(
 
 
 def targets(sources: Iterable[str | Path], into: Path) -> dict[Path, list[str | Path]]:
-    """Find the file of each source in a folder: a .jsonl keeps its name, a folder of runs gives
-    one of its name."""
+    """Find the file of each source in a folder: it is named as the .jsonl or the folder of runs."""
     sources_of: dict[Path, list[str | Path]] = {}
     for source in map(Path, sources):
         files = paths(source) if source.is_dir() else [source]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.base.code import PRETRAINING, Code
+from lra.base.code import PRETRAINING, hash_parts
 from lra.results.record import Record
 from lra.runs.schema import TRAINING, flat
 from lra.settings.presets import later_options, usual_options
@@ -74,7 +74,7 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
     parts = record.get("code") or {}
     shared = {part: value for part, value in parts.items() if part not in PRETRAINING}
     # That of the parts which runs with and without pretraining share.
-    yield "code_of_training", record.code if shared == parts else Code(shared).hash
+    yield "code_of_training", record.code if shared == parts else hash_parts(shared)
     yield "path", str(record.path)
 
 

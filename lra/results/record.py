@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import numpy as np
 from lra.base.code import UNKNOWN
 from lra.base.config import UserError, nearest, printable, readable
 from lra.runs.answers import Answers, read_answers
-from lra.runs.folder import RESULT, TEACHER, compact, digest
+from lra.runs.folder import RESULT, TEACHER, check_digest, compact, digest
 from lra.runs.schema import CONVERSION, TRAINING, check_record, find_fact, flat, kind_of
 
 # Identity, code, seed and attempt: two records of one key are the same run.
@@ -104,14 +104,12 @@ class Record:
         return f"{identity}{code}-seed-{seed}" + (f"-attempt-{attempt}" if attempt > 1 else "")
 
     @property
-    def order(self) -> tuple[str, ...]:
-        """Return what records are sorted by."""
+    def order(self) -> tuple[str, ...]:  # of records in tables and files
         protocol = self.get("protocol.name") or ""
         return self.kind, self["task"], protocol, self["model"], self.attention, self.run
 
     @property
-    def where(self) -> str:
-        """Return the place of the record, for messages."""
+    def where(self) -> str:  # it is, for messages
         return f"{self.path}, run {self.run}" if self.path.suffix == ".jsonl" else str(self.path)
 
     @property
@@ -125,9 +123,11 @@ class Record:
         """Return the answers to the examples that gave the score, if there are any; UserError if
         those in the file are not of this record."""
         if self.kind == CONVERSION:  # holds them itself
-            predictions, labels = self.get("predictions"), self.get("labels")
-            split = next(iter(labels or ()), None)
-            return Answers(np.array(predictions[split]), np.array(labels[split])) if split else None
+            predictions, labels, none = self.get("predictions"), self.get("labels"), np.empty(0)
+            if not labels:
+                return None
+            split = next(iter(labels))
+            return Answers(np.array(predictions[split]), np.array(labels[split]), none, none)
         if self.get("answers.packed") is None:
             return None
         sweep = self.path.suffix == ".jsonl"
@@ -212,10 +212,7 @@ def read_record(path: Path) -> Record:
 
 
 def _checked(where: str, facts: dict[str, Any], path: Path) -> Record:
-    if facts.get("digest") != digest(facts):
-        raise UserError(
-            f"{where} is damaged, edited or of an earlier version: its digest does not fit"
-        )
+    check_digest(facts)
     check_record(where, facts)
     return Record(facts, path)
 
@@ -226,19 +223,18 @@ def _checked(where: str, facts: dict[str, Any], path: Path) -> Record:
 def lines_of(records: Sequence[dict[str, Any]]) -> list[str]:
     """Write a line per record, with its digest, without what all share: that is the first line."""
     lines = [facts | {"digest": digest(facts)} for facts in records]
-    if len(lines) > 1 and (shared := _common(lines)):
+    if len(lines) > 1 and (shared := reduce(_common, lines)):
         lines = [{"shared": shared}, *(_without(facts, shared) for facts in lines)]
     return [compact(line) for line in lines]
 
 
-def _common(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Take the facts that all groups have in common, as text: 1 is not 1.0."""
+def _common(a: Any, b: Any) -> dict[str, Any]:
+    """Take the facts that two groups have in common, as text: 1 is not 1.0."""
     common: dict[str, Any] = {}
-    for key in set.intersection(*map(set, groups)):
-        values = [facts[key] for facts in groups]
-        if len({compact(value) for value in values}) == 1:
-            common[key] = values[0]
-        elif all(isinstance(value, dict) for value in values) and (inner := _common(values)):
+    for key in a.keys() & b.keys() if isinstance(a, dict) and isinstance(b, dict) else ():
+        if compact(a[key]) == compact(b[key]):
+            common[key] = a[key]
+        elif inner := _common(a[key], b[key]):
             common[key] = inner
     return common
 

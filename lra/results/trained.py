@@ -1,7 +1,4 @@
-"""A trained network, ready to be asked: `lra.load(folder)`; and passed on: `lra export`.
-
-What is passed on is the folder of a run without what only its training needs, and with a card.
-"""
+"""A trained network, ready to be asked: `lra.load(folder)`; and passed on: `lra export`."""
 
 from __future__ import annotations
 

@@ -36,13 +36,13 @@ VALUES = ("labels", "runs", "answers", "log_p", "log_p_label")
 
 @dataclass(frozen=True)
 class Answers:
-    """One value per test example (per scored token, where a task scores tokens), in order. In a
-    conversion, whose answers are in its record, there are no log-probabilities."""
+    """One value per test example (per scored token, where a task scores tokens), in order. Those of
+    conversions, which are in their records, have no log-probabilities."""
 
     answers: np.ndarray  # (n,) the class with the largest logit
     labels: np.ndarray  # (n,)
-    log_p: np.ndarray | None = None  # (n,) of the answer, encoded
-    log_p_label: np.ndarray | None = None  # (wrong answers,) of their labels, encoded
+    log_p: np.ndarray  # (n,) of the answer, encoded
+    log_p_label: np.ndarray  # (wrong answers,) of their labels, encoded
 
     @classmethod
     def of(cls, logits: Sequence[Tensor], labels: Sequence[Tensor]) -> Answers:
@@ -69,10 +69,8 @@ class Answers:
         return float(self.right.mean())
 
     @property
-    def loss(self) -> float | None:
+    def loss(self) -> float:
         """Compute the mean cross-entropy, to about a thousandth."""
-        if self.log_p is None or self.log_p_label is None:
-            return None
         losses = decode(self.log_p)
         losses[~self.right] = decode(self.log_p_label)
         return float(losses.mean())
@@ -92,7 +90,7 @@ def write_answers(path: Path, answers: Mapping[str, Answers]) -> None:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for group, runs in sorted(groups.items()):
-            several: list[Any] = [answers[run] for run in runs]
+            several = [answers[run] for run in runs]
             arrays = (
                 several[0].labels,
                 np.array(runs),
@@ -166,10 +164,9 @@ def decode(codes: np.ndarray) -> np.ndarray:
     return values if codes.dtype == np.float16 else np.expm1(values / SCALE)
 
 
-def _hash(*arrays: np.ndarray | None) -> str:
+def _hash(*arrays: np.ndarray) -> str:
     state = hashlib.sha256()
     for values in arrays:
-        if values is not None:
-            state.update(str(values.shape).encode())
-            state.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
+        state.update(str(values.shape).encode())
+        state.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
     return state.hexdigest()[:16]

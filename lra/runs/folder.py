@@ -30,7 +30,7 @@ from typing import IO, Any
 
 import yaml
 
-from lra.base.code import PRETRAINING, SHARED, code_of
+from lra.base.code import PRETRAINING, SHARED, code_of, hash_parts
 from lra.base.config import Objective, UserError, readable
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.settings.compose import Run
@@ -49,6 +49,11 @@ def digest(facts: dict[str, Any]) -> str:
     return hashlib.sha256(compact(content).encode()).hexdigest()[:16]
 
 
+def check_digest(facts: dict[str, Any]) -> None:
+    if facts.get("digest") != digest(facts):
+        raise ValueError("its digest does not fit: it was edited, or is of an earlier version")
+
+
 def compact(facts: Any) -> str:
     return json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
@@ -62,9 +67,9 @@ class RunFolder:
         parts = SHARED | PRETRAINING if pretrained else SHARED
         result = PHASE_ONE if run.pretrain.is_the_run else RESULT
         self.run, self.identity = run, run.experiment.identity(fingerprint)
-        self.code = code_of(run.attention["name"], parts)
-        self.code_facts = {"codes": [self.code.hash], "code": self.code.parts}
-        self.name = f"{self.identity}-{self.code.hash}"  # of the runs of all seeds
+        code = code_of(run.attention["name"], parts)
+        self.code_facts = {"codes": [hash_parts(code)], "code": code}
+        self.name = f"{self.identity}-{hash_parts(code)}"  # of the runs of all seeds
         group = Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
         first = group / run.attention["name"] / self.name / f"seed-{run.seed}"
         self.path, self.attempt = first, 1
@@ -84,8 +89,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
-        """Hold the lock of this run inside the block; UserError if another process holds it and
-        this one is not to wait."""
+        """Hold the run's lock; UserError if another process has it, unless this one is to wait."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             handle = (self.path / "lock").open("ab")
@@ -181,19 +185,9 @@ def score_of(result: dict[str, Any]) -> str:
 def read_result(path: Path) -> dict[str, Any] | None:
     """Read the result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
-    if result is None:
-        return None
-    wanted = ["settings", *(["pretraining"] if path.name == PHASE_ONE else ["test", "dev"])]
-    if not all(isinstance(result.get(key), dict) for key in wanted):
-        raise UserError(
-            f"{path} is damaged or of an earlier version: export it with that version, or remove "
-            "it and run again"
-        )
-    if result.get("digest") != digest(result):
-        raise UserError(
-            f"{path} was edited after its run: its digest does not fit; remove it, and the same "
-            "command tests the last checkpoint again"
-        )
+    if result is not None:
+        with readable(path, "remove it, and the same command tests the last checkpoint again"):
+            check_digest(result)
     return result
 
 

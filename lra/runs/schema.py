@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+import pydantic
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from lra.base.config import UserError
 from lra.settings.experiment import identity_of
 
 TRAINING, CONVERSION = "training", "conversion"
-BEGUN_SINCE = "2026-12-01"  # records of runs that finished before may lack it
+BEGUN_SINCE = datetime(2026, 12, 1, tzinfo=UTC)  # records of runs that finished before may lack it
 LARGEST = 10**18  # no count or measurement of a run comes near it
-
-
-def _has_zone(time: str) -> str:
-    if datetime.fromisoformat(time).tzinfo is None:
-        raise ValueError(f"{time!r} has no zone, so it cannot be compared with other machines'")
-    return time
 
 
 def _is_option(value: Any) -> Any:
@@ -54,13 +49,14 @@ Positive = Annotated[int, Field(ge=1, lt=LARGEST)]
 Number = Annotated[float, Field(ge=0, lt=LARGEST)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Score = Annotated[float, Field(ge=-1, le=1)]  # an accuracy, or a correlation
-Time = Annotated[str, AfterValidator(_has_zone)]
+# With a zone, so that it can be compared with other machines'; pydantic alone would read numbers.
+Time = Annotated[AwareDatetime, BeforeValidator(datetime.fromisoformat)]
 Point = Annotated[tuple[Whole, Share], Field(strict=False)]  # step and accuracy; JSON has lists
 Group = dict[str, Any]
 
 
-class Facts(BaseModel):
-    model_config = ConfigDict(extra="allow", strict=True)
+class Facts(pydantic.BaseModel, extra="allow", strict=True):
+    """Named facts have these types; others stay as they are."""
 
 
 class Attention(Facts):
@@ -72,11 +68,6 @@ class Attention(Facts):
 class Protocol(Facts):
     name: Name
     version: Whole
-
-
-class Settings(Facts):
-    attention: Attention
-    protocol: Group | None = None
 
 
 class Budget(Facts):
@@ -144,15 +135,11 @@ class Times(Facts):
 
     @model_validator(mode="after")
     def _in_order(self) -> Times:
-        if self.since(self.started) < 0:
+        if self.started and self.finished < self.started:
             raise ValueError(f"it finished at {self.finished}, before it started at {self.started}")
         if self.begun is None and self.finished >= BEGUN_SINCE:
             raise ValueError("it does not say when its run was begun")
         return self
-
-    def since(self, time: str | None) -> float:
-        end = datetime.fromisoformat(self.finished)
-        return (end - datetime.fromisoformat(time or self.finished)).total_seconds()
 
 
 class RunRecord(Facts):
@@ -171,7 +158,7 @@ class RunRecord(Facts):
     attention: Attention
     model: Name
     seed: Whole
-    settings: Settings
+    settings: Facts
     git: Git | None = None
 
     @model_validator(mode="wrap")
@@ -230,18 +217,19 @@ class TrainingRecord(RunRecord):
         tested = self.test_best if self.test.select == "best" else self.test_last
         if tested and (tested.accuracy, tested.step) != (self.test.accuracy, self.test.step):
             raise ValueError(f"its test is not that of its {self.test.select} checkpoint")
-        every = find_fact(self.settings.protocol, "evaluation.every")  # steps between two points
+        # Steps between two points.
+        every = find_fact(self.settings.model_extra, "protocol.evaluation.every")
         if self.curve and isinstance(every, int):
             steps = [step for step, _ in self.curve]
             expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
             if steps != expected or steps[-1] != self.steps or steps[-2:-1] == steps[-1:]:
                 raise ValueError(f"its curve has {len(steps)} points up to step {steps[-1]}, not "
                                  f"one every {every} of {self.steps} steps")  # fmt: skip
-        parts, wall = self.seconds or {}, self.times.since(self.times.begun)
+        parts, begun = self.seconds or {}, self.times.begun
         done, seconds = self.steps_per_second * parts.get("training", 0), sum(parts.values())
         if done > self.steps * 1.01 + 1:
             raise ValueError(f"its speed and time make {done:.0f} steps, but it has {self.steps}")
-        if self.times.begun and seconds > wall + 60:
+        if begun and seconds > (wall := (self.times.finished - begun).total_seconds()) + 60:
             raise ValueError(f"it took {seconds:.0f} seconds, but from start to end {wall:.0f}")
         return self
 
@@ -250,7 +238,7 @@ class StageScore(Facts):
     score: Score
 
 
-class ConversionSettings(Settings):
+class ConversionSettings(Facts):
     recipe: Group
     teacher: str
 
@@ -296,7 +284,7 @@ def check_record(where: str, facts: Group) -> None:
     model = ConversionRecord if kind_of(facts) == CONVERSION else TrainingRecord
     try:
         model.model_validate(facts)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         name, value = ".".join(map(str, first["loc"])), first["input"]
         if first["type"] == "missing" or value is None:

@@ -7,7 +7,6 @@ answer at once.
 
 from __future__ import annotations
 
-import inspect
 import io
 import math
 import os
@@ -36,7 +35,6 @@ from lra.base.config import (
     Pooling,
     Pretrain,
     Protocol,
-    Recipe,
     Trainer,
     UserError,
     first_line,
@@ -45,7 +43,7 @@ from lra.base.config import (
 )
 from lra.data.registry import check_options
 from lra.settings.experiment import Experiment
-from lra.settings.presets import NO_OPTIONS, fill_in_preset
+from lra.settings.presets import NO_OPTIONS, take_cost_facts
 from lra.settings.search_path import initialised
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
@@ -150,13 +148,12 @@ def check_settings(cfg: DictConfig) -> Run:
     with explained():
         typed = OmegaConf.merge(_schema(cfg), cfg)
         attention = cast(dict[str, Any], OmegaConf.to_container(typed.attention, resolve=True))
-        fill_in_preset(attention, typed.task.name)
+        typed.compute.update(take_cost_facts(attention, typed.task.name))
         typed.attention = attention
         OmegaConf.resolve(typed)
         run = cast(Run, OmegaConf.to_object(typed))
     check_options(data.get(run.task.name), run.task)
     _fit_to_task(run)
-    move_cost_facts(run)
     for keys, allowed, words in RANGES:
         for key in keys.split():
             value: Any = run
@@ -196,18 +193,15 @@ def _schema(cfg: DictConfig) -> DictConfig:
         if groups.find("attention", attention) is None:
             import luna
 
-            defaults = {key: option.default for key, option in luna.options(attention).items()}
-            required = inspect.Parameter.empty
-            schema.attention = {k: "???" if v is required else v for k, v in defaults.items()}
+            options = luna.options(attention).items()
+            schema.attention = {k: "???" if p.default is p.empty else p.default for k, p in options}
     return schema
 
 
 def row_of_own_task(cfg: DictConfig) -> None:
     """Give the protocol the row of a task that is not ours: the task's settings over `others`."""
-    name, rows = OmegaConf.select(cfg, "task.name"), cfg.protocol.get("tasks")
-    if name is None or rows is None or name in rows or "others" not in rows:
-        return
-    if name in data.builtin_tasks():
+    name, rows = OmegaConf.select(cfg, "task.name"), cast(Any, cfg.protocol.get("tasks") or {})
+    if name in (None, *rows, *data.builtin_tasks()) or "others" not in rows:
         return
     task = data.get(name)
     if unknown := sorted(task.settings.keys() - rows.others.keys()):
@@ -234,40 +228,20 @@ def _fit_to_task(run: Run) -> None:
         run.pretrain.rate = rates.get(task.name, rates["others"])
 
 
-def move_cost_facts(run: Run) -> None:
-    """Move what an attention's file says about its cost to `run.compute`; the options that remain
-    are built and identify the run. Later options are left out at the values that they had before
-    they were options, so that older runs of the same settings are found."""
-    about = {key: run.attention.pop(key, None) for key in NO_OPTIONS}
-    for option, value in (about["later"] or {}).items():
-        if run.attention.get(option) == value:
-            del run.attention[option]
-    run.compute.preset = about["preset"]
-    run.compute.knobs = about["knobs"] or {}
-    exempt = about["exempt"]
-    run.compute.exempt = exempt.get(run.task.name) if isinstance(exempt, dict) else exempt
-
-
 def scale(run: Run) -> None:
     """Scale steps and warm-up of both phases by `budget`, keeping at least `min_evaluations`
-    evaluations."""
-    evaluation, pretrain = run.protocol.evaluation, run.pretrain
-    evaluation.every = _scale(run.protocol.recipe, evaluation.every, run)
-    if pretrain.recipe is not None and pretrain.every is not None:
-        pretrain.every = _scale(pretrain.recipe, pretrain.every, run)
-
-
-def _scale(recipe: Recipe, every: int, run: Run) -> int:
-    """Scale a recipe, and return the steps between its evaluations. Training ends with an
-    evaluation, so steps are rounded up to a multiple of them."""
-    steps = max(1, round(recipe.steps * run.budget))
-    recipe.warmup = round(recipe.warmup * run.budget)
-    if run.budget != 1:
-        evaluations = max(run.min_evaluations, round(steps / every))
-        every = max(1, steps // evaluations)
-    every = min(every, steps)
-    recipe.steps = math.ceil(steps / every) * every
-    return every
+    evaluations. Training ends with one, so steps are rounded up to a multiple of them."""
+    protocol, pretrain = run.protocol, run.pretrain
+    for recipe, evaluation in ((protocol.recipe, protocol.evaluation), (pretrain.recipe, pretrain)):
+        if recipe is None or evaluation.every is None:
+            continue
+        steps = max(1, round(recipe.steps * run.budget))
+        recipe.warmup = round(recipe.warmup * run.budget)
+        if run.budget != 1:
+            evaluations = max(run.min_evaluations, round(steps / evaluation.every))
+            evaluation.every = max(1, steps // evaluations)
+        evaluation.every = min(evaluation.every, steps)
+        recipe.steps = math.ceil(steps / evaluation.every) * evaluation.every
 
 
 # ---------------------------------------------------------------------- errors
@@ -325,7 +299,8 @@ def guard(command: Callable[[], Any]) -> int:
             stream.reconfigure(errors="replace")  # terminals whose encoding has no × or ─ print ?
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting with 1
     try:
-        command()
+        with explained():
+            command()
         return 0
     except KeyboardInterrupt:
         return 130
@@ -345,8 +320,6 @@ def sentence_of(error: Exception) -> str | None:
     luna, torch = map(sys.modules.get, ("luna", "torch"))  # not imported, they raised nothing
     if isinstance(error, UserError) or (luna and isinstance(error, luna.LunaError)):
         return str(error)
-    if isinstance(error, HydraException | OmegaConfBaseException):
-        return explain(error)
     if isinstance(error, OSError) and error.errno in (*disk.FULL, *disk.BROKEN):
         place = error.filename or "this command's files"  # outside of disk_errors, as in Hydra
         return disk.sentence(error, place, "point runs_dir and data_dir elsewhere")

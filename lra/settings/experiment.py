@@ -69,10 +69,8 @@ def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
         raise UserError("its settings hold an interpolation, ${..}")
     if not settings["protocol"]["recipe"]["batch"] >= 1:
         raise UserError("its settings have no batch of examples")
-    options = {key: value for key, value in settings["task"].items() if key != "name"}
-    words = [f"{key}={'null' if value is None else value}" for key, value in options.items()]
     return Experiment(
-        task=data.configure(settings["task"]["name"], words),
+        task=data.configure(settings["task"]["name"], settings=settings["task"]),
         attention=dict(settings["attention"]),
         model=_typed(Model, settings["model"]),
         protocol=_typed(Protocol, settings["protocol"] | {"tasks": {}}),

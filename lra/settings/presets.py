@@ -11,22 +11,34 @@ from lra.settings.search_path import read
 NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "rows", "later")
 
 
-def fill_in_preset(attention: dict[str, Any], task: str) -> None:
+def fill_in_preset(attention: dict[str, Any], task: str) -> dict[str, Any]:
     """Give the options that an attention's file leaves open (`???`), and nobody has set, the values
-    of its preset, or else of `published`. A mapping holds one value per task."""
-    presets, preset = attention.get("presets"), attention.get("preset")
-    if presets is None:
-        return
-    if preset not in presets:  # the code that a protocol reproduces never ran the attention
+    of its preset, or else of `published`. A mapping holds one value per task. Takes out what is no
+    option, and returns it."""
+    presets, preset = attention.get("presets") or {}, attention.get("preset")
+    if presets and preset not in presets:  # the code that a protocol reproduces never ran it
         raise UserError(
             f"attention '{attention['name']}' has no preset '{preset}'"
             f"{nearest(str(preset), presets)}"
         )
     row = attention.get("rows", {}).get(task, task)
-    for option, value in {**presets.get("published", {}), **presets[preset]}.items():
+    for option, value in {**presets.get("published", {}), **presets.get(preset, {})}.items():
         if attention.get(option) == "???":
             by_task = value if isinstance(value, dict) else {"others": value}
             attention[option] = by_task[row if row in by_task else "others"]
+    return {key: attention.pop(key, None) for key in NO_OPTIONS}
+
+
+def take_cost_facts(attention: dict[str, Any], task: str) -> dict[str, Any]:
+    """Leave an attention the options that are built and identify the run, and return what its file
+    says about its cost, for `compute`."""
+    about = fill_in_preset(attention, task)
+    for option, default in (about["later"] or {}).items():
+        if attention.get(option) == default:  # so that runs from before it was one are found
+            del attention[option]
+    exempt = about["exempt"]
+    exempt = exempt.get(task) if isinstance(exempt, dict) else exempt
+    return {"exempt": exempt, "preset": about["preset"], "knobs": about["knobs"] or {}}
 
 
 def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
@@ -37,7 +49,7 @@ def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
         return {}
     options = file | {"preset": preset if preset in file["presets"] else "matched"}
     fill_in_preset(options, task)
-    return {key: value for key, value in options.items() if key not in NO_OPTIONS}
+    return options
 
 
 def later_options(attention: str) -> dict[str, Any]:

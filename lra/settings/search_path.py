@@ -8,6 +8,7 @@ replace a file of ours. An attention or a task without a file is a choice by its
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import hydra
-from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
@@ -61,15 +62,11 @@ class UserFolder(SearchPathPlugin):
     `convert`)."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        main = next((e.path for e in search_path.get_path() if e.provider == "main"), "")
-        if not Path(main).is_relative_to(CONFIGS):  # another application of Hydra
-            return
-        below = Path(main).relative_to(CONFIGS)
-        for folder in groups.folders()[:-1]:
-            if (folder / below).is_dir():
-                search_path.prepend(
-                    groups.PROVIDER, f"file://{folder / below}", SearchPathQuery(provider="main")
-                )
+        main = Path(next((e.path for e in search_path.get_path() if e.provider == "main"), ""))
+        for user in groups.folders()[:-1]:
+            folder = user / os.path.relpath(main, CONFIGS)
+            if main.is_relative_to(CONFIGS) and folder.is_dir():  # else another Hydra application
+                search_path.prepend(groups.PROVIDER, str(folder), "main")
 
 
 def method_names() -> list[str]:
@@ -78,14 +75,10 @@ def method_names() -> list[str]:
     return sorted({*groups.names("attention"), *groups.installed(ENTRY_POINTS), *registered})
 
 
+@cache
 def read(group: str, name: str) -> dict[str, Any] | None:
     """Compose a choice of a group as it stands in a run's config, unresolved; None where it has no
     file. Not to be changed in place."""
-    return _read(group, name, tuple(groups.folders()))
-
-
-@cache
-def _read(group: str, name: str, _: tuple[Path, ...]) -> dict[str, Any] | None:
     file, main = groups.find(group, name), groups.find(".", "train")
     if file is None:
         return None

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,14 @@ from lightning_fabric.plugins.io import TorchCheckpointIO
 
 from lra.base.config import UserError, first_line
 from lra.base.disk import write_atomically
-from lra.runs.folder import RunFolder, writing
+from lra.runs.folder import RunFolder, note_other_code, writing
 
 # SIGHUP of a terminal that is closed; SIGALRM of the kernel at `limit_minutes`.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
 
 
 class Interrupted(BaseException):
-    """Says that a signal asked the run to stop. Like KeyboardInterrupt it is no Exception, because
-    library code may catch those."""
+    """Says that a signal asked the run to stop. No Exception: library code may catch those."""
 
     def __init__(self, signum: int):
         super().__init__(signal.Signals(signum).name)
@@ -81,11 +80,35 @@ def noting_the_end(folder: RunFolder) -> Iterator[None]:
         raise
 
 
-def sweep_has_died() -> bool:
-    """Tell whether the process of a sweep that forked this run is gone. Nobody else would stop the
-    run then, while its GPU may be given to another job."""
-    parent = multiprocessing.parent_process()  # None in a run started by hand
-    return parent is not None and not parent.is_alive()
+def carry_out(
+    folder: RunFolder,
+    work: Callable[[], dict[str, Any]],
+    introduction: Callable[[], None],
+    *,
+    seconds: float = math.inf,
+    wait: bool = False,
+) -> None:
+    """Do the work of a run unless it has a result, and write the facts that it returns. Of several
+    processes the first holds lock and status."""
+    if folder.result() is not None:  # perhaps on a disk that can only be read
+        return
+    if not is_main_process():
+        try:
+            with stop_at_once():
+                work()
+        except Interrupted:  # the first process reports it
+            raise SystemExit from None
+        return
+    note_other_code(folder.path)
+    with folder.lock(wait=wait):
+        if folder.result() is not None:
+            return
+        introduction()
+        print(f"run        {folder.path}", flush=True)
+        folder.begin()
+        with noting_the_end(folder), stop_at_once(seconds):
+            facts = work()
+        folder.finish(facts)
 
 
 def is_main_process() -> bool:
@@ -179,10 +202,10 @@ class Checkpoints(pl.Callback):
                 trainer.save_checkpoint(self.folder.best, weights_only=True)
         trainer.save_checkpoint(self.folder.last)
 
-    def on_fit_end(self, trainer: pl.Trainer, module: Any) -> None:
+    def on_test_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         self._stop_if_asked(trainer, saved=True)
 
-    def on_test_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._stop_if_asked(trainer, saved=True)
 
     def load_best(self, module: pl.LightningModule) -> None:
@@ -202,9 +225,10 @@ class Checkpoints(pl.Callback):
 
     def _stop_if_asked(self, trainer: pl.Trainer, *, saved: bool = False) -> None:
         """Save and stop, in all processes after the same step, whichever received the signal. The
-        death of the parent sweep counts as SIGTERM."""
-        signum = self._signum
-        if trainer.is_global_zero and not signum and sweep_has_died():
+        death of the sweep that forked this run counts as SIGTERM: nobody else would stop it then,
+        while its GPU may be given to another job."""
+        signum, sweep = self._signum, multiprocessing.parent_process()
+        if trainer.is_global_zero and not signum and sweep is not None and not sweep.is_alive():
             signum = signal.SIGTERM
         if trainer.world_size > 1:
             flag = torch.tensor(signum, device=trainer.strategy.root_device)

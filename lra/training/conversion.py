@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from safetensors import SafetensorError
 
-from lra.base.code import CONVERSION, code_of
+from lra.base.code import CONVERSION, code_of, hash_parts
 from lra.base.config import UserError, first_line
 from lra.base.disk import disk_errors, write_json
 from lra.data.store import lock
@@ -64,7 +64,7 @@ def check_conversion(cfg: DictConfig) -> Conversion:
         typed = OmegaConf.merge(OmegaConf.structured(Conversion), cfg)
         attention = cast(dict[str, Any], OmegaConf.to_container(typed.attention, resolve=True))
         fill_in_preset(attention, typed.task)
-        typed.attention = {k: v for k, v in attention.items() if k not in ("preset", "presets")}
+        typed.attention = attention
         run = cast(Conversion, OmegaConf.to_object(typed))
     if run.seed < 0:
         raise UserError(f"seed={run.seed} is out of range: it must be at least 0")
@@ -80,7 +80,7 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
         options = run.attention | {"layers": run.layers}
         name = options.pop("name")
         code = code_of(name, CONVERSION)
-        origin |= {"codes": [code.hash], "code": code.parts}
+        origin |= {"codes": [hash_parts(code)], "code": code}
         note_other_code(place)
     waiting = f"another process is making {place}; waiting for it"
     with quiet(), lock(place, waiting), disk_errors(place, MOVE):
@@ -186,7 +186,7 @@ def folder(run: Conversion) -> Path:
     facts = [run.attention, run.layers, run.recipe.facts(), _teacher(run)]
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     name = run.attention["name"]
-    code = code_of(name, CONVERSION).hash
+    code = hash_parts(code_of(name, CONVERSION))
     return _teachers(run).with_name(name) / f"{key}-{code}" / f"seed-{run.seed}"
 
 

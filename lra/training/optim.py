@@ -71,8 +71,7 @@ def cosine(s: int, recipe: Recipe) -> float:
 
 
 def triangle(s: int, recipe: Recipe) -> tuple[float, bool]:
-    """Return the height, 0 to 1, of a triangle that peaks at the last warm-up step, and whether it
-    still rises."""
+    """The height, 0 to 1, of a triangle that peaks at the last warm-up step; whether it rises."""
     peak, last = max(recipe.warmup - 1, 0), recipe.steps - 1
     if s < peak:
         return s / peak, True
@@ -80,8 +79,7 @@ def triangle(s: int, recipe: Recipe) -> tuple[float, bool]:
 
 
 def onecycle(s: int, recipe: Recipe) -> float:
-    """Linear from 1/25 to 1 and down to 1/250,000: OneCycleLR's defaults (Skyformer,
-    Nystromformer)."""
+    """1/25 to 1, then to 1/250,000, linear: OneCycleLR's defaults (Skyformer, Nystromformer)."""
     height, rising = triangle(s, recipe)
     low = 1 / 25 if rising else 1 / 25 / 1e4
     return low + (1 - low) * height
@@ -94,8 +92,7 @@ def onecycle_beta1(s: int, recipe: Recipe) -> float:
 
 
 def cosine_floor(s: int, recipe: Recipe) -> float:
-    """Linear from 0.1 to 1, then half a cosine down to 0.4 (LOTFormer); step 0 is already one step
-    up."""
+    """0.1 to 1, then half a cosine to 0.4 (LOTFormer); step 0 is already one step up."""
     if s < recipe.warmup:
         return 0.1 + 0.9 * (s + 1) / recipe.warmup
     past = min(1.0, (s - recipe.warmup) / max(1, recipe.steps - recipe.warmup))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress
 
 import luna
 from lra.base.config import UserError
@@ -84,11 +84,7 @@ class ProgressReport(pl.Callback):
             self.style = "bar" if terminal else "lines"
         self.every = BAR_EVERY if self.style == "bar" else folder.run.trainer.print_every
         self._shown, self._dev = time.monotonic(), ""
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(None),
-            TextColumn("{task.fields[text]}"),
-        )
+        columns = ("{task.description}", BarColumn(None), "{task.fields[text]}")
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:

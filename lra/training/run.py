@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,16 +22,9 @@ from lra.data.prepare import find_or_prepare
 from lra.model.pretrain import build_network, carry, phase_one
 from lra.runs import environment
 from lra.runs.answers import Answers, write_answers
-from lra.runs.folder import RunFolder, note_other_code, read_metrics, writing
+from lra.runs.folder import RunFolder, read_metrics, writing
 from lra.settings.compose import Run
-from lra.training.checkpoints import (
-    Checkpoints,
-    Interrupted,
-    is_main_process,
-    load_checkpoint,
-    noting_the_end,
-    stop_at_once,
-)
+from lra.training.checkpoints import Checkpoints, carry_out, is_main_process, load_checkpoint
 from lra.training.module import LRAModule
 from lra.training.progress import introduce, introduce_phase_one, show_result
 from lra.training.trainer import LRAData, check_device, finish_loggers, trainer_for
@@ -41,8 +33,7 @@ code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 
 
 def train(run: Run, command: str = "") -> Path:
-    """Start a run, resume it, or look up its result; returns the file of the result, which keeps
-    the command."""
+    """Start a run, resume it, or look up its result; returns its file, which has the command."""
     began = time.monotonic()
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
@@ -62,37 +53,6 @@ def train(run: Run, command: str = "") -> Path:
     if is_main_process():
         show_result(folder, before)
     return folder.result_file
-
-
-def carry_out(
-    folder: RunFolder,
-    work: Callable[[], dict[str, Any]],
-    introduction: Callable[[], None],
-    *,
-    seconds: float = math.inf,
-    wait: bool = False,
-) -> None:
-    """Do the work of a run unless it has a result, and write the facts that it returns. Of several
-    processes the first holds lock and status."""
-    if folder.result() is not None:  # perhaps on a disk that can only be read
-        return
-    if not is_main_process():
-        try:
-            with stop_at_once():
-                work()
-        except Interrupted:  # the first process reports it
-            raise SystemExit from None
-        return
-    note_other_code(folder.path)
-    with folder.lock(wait=wait):
-        if folder.result() is not None:
-            return
-        introduction()
-        print(f"run        {folder.path}", flush=True)
-        folder.begin()
-        with noting_the_end(folder), stop_at_once(seconds):
-            facts = work()
-        folder.finish(facts)
 
 
 def train_and_test(
@@ -152,8 +112,7 @@ def train_and_test(
 
 
 def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any]:
-    """Train phase one, resume it, or look it up, and give its weights to the module of phase two.
-    Return its facts for the record."""
+    """Train phase one or look it up, begin phase two with its weights, and return its facts."""
     run = replace(run, logger={})  # metrics.csv suffices
     folder = RunFolder(run, prepared.fingerprint)
 
@@ -167,7 +126,7 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any
     carry({key.removeprefix("network."): value for key, value in state.items()}, module.network)
     if is_main_process():
         print(f"phase two  begins with {folder.id}", flush=True)
-    about = {"run": folder.id, "identity": folder.identity, "codes": [folder.code.hash]}
+    about = {"run": folder.id, "identity": folder.identity, "codes": folder.code_facts["codes"]}
     return about | (folder.result() or {}).get("pretraining", {})
 
 

@@ -16,16 +16,14 @@ with one softmax over the gathered keys. The random blocks are the graph, (H, N,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from luna.base import Attention, Mask, Paper, Slot, at_least, register, uncompiled, zero_padding
 from luna.blocks import attend_visible, fill, official_fill, real_tokens, to_blocks
-
-if TYPE_CHECKING:  # the public codes draw with its generator; the strict profile needs torch alone
-    import numpy as np
 
 PUBLISHED_SEED = 42
 CAPPED_LENGTHS = (1024, 3072, 4096)  # those with targets within the first CAP tokens
@@ -111,7 +109,7 @@ class BigBird(Attention):
             return self.graph.to(device)
         if self.profile != "strict":
             if n not in self._drawn:
-                self._drawn[n] = torch.from_numpy(self._public_graph(n))
+                self._drawn[n] = self._public_graph(n)
             return self._drawn[n].to(device)
         row = torch.arange(N, device=device)[:, None]
         column = torch.arange(N, device=device)[None, :]
@@ -122,16 +120,22 @@ class BigBird(Attention):
         return graph.masked_fill(rank == worst, -1)
 
     @uncompiled  # NumPy's generator does not compile
-    def _public_graph(self, n: int) -> np.ndarray:
-        import numpy as np
+    def _public_graph(self, n: int) -> Tensor:
+        import numpy as np  # the strict profile needs torch alone
 
         H, N, R, official = self.n_heads, n // self.block, self.R, self.profile == "official"
-        rng = np.random.RandomState(self.graph_seed)
-        if not official and n not in CAPPED_LENGTHS:
-            return first_blocks_graph(H, N, R, rng)
-        cap = min(n, CAP)
-        last = cap // self.block - 1 if cap > 2 * self.block else N - 1
-        return capped_graph(H, N, R, last, rng, official)
+        rng, rows = np.random.RandomState(self.graph_seed), range(1, N - 1)
+        if official or n in CAPPED_LENGTHS:
+            cap = min(n, CAP)
+            last = cap // self.block - 1 if cap > 2 * self.block else N - 1
+            draws = (((h, i), capped(i, N, last, official, rng)) for h in range(H) for i in rows)
+        else:
+            reach = min(N, 2 * R + 5)
+            draws = (((h, i), of_the_first(i, reach, rng)) for i in rows for h in range(H))
+        graph = torch.full((H, N, R), -1)
+        for place, blocks in draws:
+            graph[place][: len(blocks)] = torch.as_tensor(blocks[:R], dtype=torch.long)
+        return graph
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n = q.shape[-2]
@@ -162,38 +166,20 @@ def fixed_blocks(N: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def capped_graph(
-    H: int, N: int, R: int, last: int, rng: np.random.RandomState, official: bool
-) -> np.ndarray:
-    """Row i draws from the blocks 1 ... last outside its window. The PyTorch code forgets the
+def capped(i: int, N: int, last: int, official: bool, rng: Any) -> Sequence[int]:
+    """Row i's draw from the blocks 1 ... last outside its window. The PyTorch code forgets the
     window in the rows N-3 and N-2; the JAX code remembers it there as if `last` were the last
     block."""
-    import numpy as np
-
-    graph = np.full((H, N, R), -1)
-    for h in range(H):
-        for i in range(1, N - 1):
-            targets = np.arange(1, min(last, N - 2) + 1)
-            if i > 2 and i >= N - 3:
-                targets = targets[targets <= last - 4 + (i - N + 3)] if official else targets
-            else:
-                targets = targets[np.abs(targets - i) > 1]
-            drawn = rng.permutation(targets)[:R]
-            graph[h, i, : len(drawn)] = drawn
-    return graph
+    if i > 2 and i >= N - 3:
+        barred = range(last - 3 + (i - N + 3), N) if official else range(0)
+    else:
+        barred = range(i - 1, i + 2)
+    return rng.permutation([j for j in range(1, min(last, N - 2) + 1) if j not in barred])
 
 
-def first_blocks_graph(H: int, N: int, R: int, rng: np.random.RandomState) -> np.ndarray:
-    """Every row draws from the first 2 R + 5 blocks without its window and the two ends of these;
-    rows 1 and 2 R + 3 also without the block two beyond their window."""
-    import numpy as np
-
-    reach = min(N, 2 * R + 5)
-    graph = np.full((H, N, R), -1)
-    for i in range(1, N - 1):
-        barred = {0, reach - 1, i - 1, i, i + 1}
-        barred |= {reach - 2} if i == 1 else {1} if i == reach - 2 else set()
-        for h in range(H):
-            drawn = [j for j in rng.permutation(reach) if j not in barred][:R]
-            graph[h, i, : len(drawn)] = drawn
-    return graph
+def of_the_first(i: int, reach: int, rng: Any) -> Sequence[int]:
+    """Row i's draw from the first 2 R + 5 blocks without its window and the two ends of these; rows
+    1 and 2 R + 3 also without the block two beyond their window."""
+    barred = {0, reach - 1, i - 1, i, i + 1}
+    barred |= {reach - 2} if i == 1 else {1} if i == reach - 2 else set()
+    return [j for j in rng.permutation(reach) if j not in barred]

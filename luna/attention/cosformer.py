@@ -29,6 +29,7 @@ class CosFormer(KernelAttention):
     )
     complexity = "O(n d e)"
     profiles = ("strict", "published")
+    causal_if_strict = "it needs a constant horizon"
     equivariant = False
     bound_to_max_len = True
     former_options: ClassVar = {"P": "max_len"}
@@ -36,8 +37,6 @@ class CosFormer(KernelAttention):
     def __init__(self, slot: Slot):
         super().__init__(slot)
         strict = self.profile == "strict"
-        if self.causal and not strict:
-            raise LunaError("causal cosformer needs a constant horizon: use profile=strict")
         self.bound_to_max_len = strict  # type: ignore[misc]
         self.feature_dim = 2 * slot.head_dim
         self.sees_padding, self.tokenwise = not strict, strict

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, Mask, Paper, Slot, register, zero_padding
+from luna.base import Mask, Paper, register, zero_padding
 from luna.blocks import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
 from luna.sums import causal_linear_sums
@@ -52,6 +52,7 @@ class Flowformer(StreamingAttention):
     )
     complexity = "O(n d e)"
     profiles = ("strict", "published")
+    causal_if_strict = "the public code has none"
     row_stochastic = False  # rows sum to what competition and allocation leave
     convex = False
     exempt: ClassVar[dict[str, str]] = {
@@ -59,11 +60,6 @@ class Flowformer(StreamingAttention):
     }
 
     former_options: ClassVar = {"clamp": None}
-
-    def __init__(self, slot: Slot):
-        super().__init__(slot)
-        if self.causal and self.profile != "strict":
-            raise LunaError("flowformer has no causal form under profile=published: use strict")
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         phi_q, phi_k, weight, share = self.capacities(q, k, key_mask)

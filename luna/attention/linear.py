@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Mask, Paper, Slot, positive, register
+from luna.base import Mask, Paper, Slot, register
 from luna.linear import KernelAttention
 
 
@@ -27,7 +27,6 @@ class Linear(KernelAttention):
 
     def __init__(self, slot: Slot, *, eps: float = 1e-6):
         super().__init__(slot, eps=eps)
-        positive("linear", eps=eps)
         self.feature_dim = slot.head_dim
         self.sees_padding = self.profile == "official"
         self.tokenwise = not self.sees_padding

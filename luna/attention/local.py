@@ -87,8 +87,7 @@ class Local(Attention):
         visible = neighbours(real, *look, rows=3).mT  # (B or 1, N, 1, 1, keys)
         if self.official:
             visible = visible & real
-        dropout = self.slot.dropout if self.training else 0.0
-        out = attend_visible(q, k, v, visible, dropout)  # (B, N, H, b, e)
+        out = attend_visible(q, k, v, visible, self.dropout_p)  # (B, N, H, b, e)
         return join(out, self.pattern)[:, :, :n]
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:

@@ -76,12 +76,11 @@ class Longformer(Attention):
             k_c, v_c = torch.cat([k_c, k_g], 3), torch.cat([v_c, v_g], 3)
             visible = torch.cat([visible, real_g.mT.expand(-1, -1, -1, c, -1)], 4)
 
-        dropout = self.slot.dropout if self.training else 0.0
-        out = attend_visible(q_c, k_c, v_c, visible, dropout)  # (B, N, H, c, e)
+        out = attend_visible(q_c, k_c, v_c, visible, self.dropout_p)  # (B, N, H, c, e)
         out = out.transpose(1, 2).flatten(2, 3)[:, :, :n]
         if not self.global_tokens:
             return out
-        return out.index_copy(2, G, attend_visible(q[:, :, G], k, v, real.mT, dropout))
+        return out.index_copy(2, G, attend_visible(q[:, :, G], k, v, real.mT, self.dropout_p))
 
     def _chunks(self, n: int) -> tuple[int, int, int]:
         """Chunk length c and how many chunks to look back and ahead: c is about a quarter of the

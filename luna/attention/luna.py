@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError, Mask, Paper, Slot, register
-from luna.feature_maps.bank import BankConcat, BankSum
+from luna.feature_maps.bank import BankFeatures
 from luna.feature_maps.learned import FeatureMap, LearnedFeatures
 from luna.feature_maps.options import LunaOptions
 from luna.feature_maps.random import FourierFeatures
@@ -76,8 +76,8 @@ class FourierMap(FeatureMap):
     eps = 1e-2  # features have unit norm: one matching key contributes 1
 
     def __init__(self, slot: Slot, options: LunaOptions):
-        super().__init__(slot, options)
-        D, phases = self.feature_dim, options.phases
+        super().__init__()
+        D, phases = options.feature_dim, options.phases
         if D % 2 and not phases:
             raise LunaError(f"luna.kernel='rff' pairs its features: M L must be even, got {D}")
         frequencies = D if phases else D // 2
@@ -89,8 +89,8 @@ class FourierMap(FeatureMap):
 
 KERNELS: dict[str, type[FeatureMap]] = {
     "learned": LearnedFeatures,
-    "bank_coef": BankSum,
-    "bank_coef_concat": BankConcat,
+    "bank_coef": BankFeatures,
+    "bank_coef_concat": BankFeatures,
     "rff": FourierMap,
 }
 
@@ -129,7 +129,6 @@ class Luna(KernelAttention):
         self.feature_dim = o.feature_dim
 
     def evaluation(self, device: str) -> str:
-        """The evaluation that runs on a type of device, such as fused on `cpu`."""
         if self.evaluate == "fused":
             fused.check(device)
             return "fused"

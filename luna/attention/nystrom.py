@@ -28,13 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register, zero_padding
-from luna.blocks import (
-    masked_softmax,
-    members,
-    position_starts,
-    segment_means,
-    valid_segments,
-)
+from luna.blocks import masked_softmax, position_segments, segment_means, valid_segments
 
 MASKED = 1e9  # subtracted from the scores of padded keys under `published`
 
@@ -56,20 +50,8 @@ def inverse(A: Tensor, steps: int | None, *, shared: bool) -> Tensor:
     return Z
 
 
-def depthwise(n_heads: int, K: int) -> nn.Conv2d:
-    """One filter per head, shared by its channels; torch's own initial bound is 1 / sqrt(K)."""
-    padding = (K // 2, 0)
-    return nn.Conv2d(n_heads, n_heads, (K, 1), padding=padding, groups=n_heads, bias=False)
-
-
-def convolve(conv: nn.Conv2d, v: Tensor) -> Tensor:
-    """conv(v) along the sequence, in the dtype of v (B, H, n, e)."""
-    K = conv.kernel_size[0]
-    return conv2d(v, conv.weight.to(v.dtype), padding=(K // 2, 0), groups=conv.groups)
-
-
 def toeplitz(conv: nn.Conv2d, n: int, dtype: torch.dtype) -> Tensor:
-    """The matrix (H, n, n) of `convolve`."""
+    """The matrix (H, n, n) of a convolution along the sequence."""
     taps = conv.weight[:, 0, :, 0].to(dtype)  # (H, K)
     K, i = taps.shape[-1], torch.arange(n, device=taps.device)
     tap = i[None, :] - i[:, None] + K // 2  # the tap that row i applies to column j
@@ -104,7 +86,10 @@ class Nystrom(Attention):
             raise LunaError(f"nystrom.conv_kernel must be odd and at least 1, got {conv_kernel}")
         self.landmarks, self.inverse_steps = landmarks, inverse_steps
         self.published = self.profile == "published"
-        self.conv = None if conv_kernel is None else depthwise(self.n_heads, conv_kernel)
+        self.conv: nn.Conv2d | None = None
+        if conv_kernel is not None:  # one filter per head, shared by its channels
+            H = self.n_heads
+            self.conv = nn.Conv2d(H, H, (conv_kernel, 1), groups=H, bias=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         q, k = (zero_padding(t, mask) * self.head_dim**-0.25 for t in (q, k))
@@ -113,7 +98,10 @@ class Nystrom(Attention):
         else:
             F, A, G = self.factors(q, k, mask)
             out = (F @ inverse(A, self.inverse_steps, shared=self.published)) @ (G @ v)
-        return out if self.conv is None else out + convolve(self.conv, zero_padding(v, mask))
+        if self.conv is None:
+            return out
+        weight = self.conv.weight.to(v.dtype)
+        return out + conv2d(zero_padding(v, mask), weight, padding="same", groups=self.n_heads)
 
     def factors(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:
         """F (B, H, n, m), A (B, H, m, m) and G (B, H, m, n) of scaled q and k."""
@@ -131,10 +119,9 @@ class Nystrom(Attention):
         return F, A + torch.diag_embed((~present).to(A.dtype)).unsqueeze(1), G
 
     def segments(self, mask: Mask, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """`members` of the profile's segments."""
         m = min(self.landmarks, n)
         if self.published:
-            return members(position_starts(n, m, device), None, n)
+            return position_segments(n, m, device)
         return valid_segments(mask, n, m, device)
 
     def _exact(self, n: int) -> bool:

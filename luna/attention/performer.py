@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, Mask, Paper, Slot, at_least, register, uncompiled, zero_padding
+from luna.base import Mask, Paper, Slot, at_least, register, uncompiled, zero_padding
 from luna.feature_maps.random import gaussian_projection
 from luna.weighted import TINY, WeightedKernelAttention, largest
 
@@ -40,6 +40,7 @@ class Performer(WeightedKernelAttention):
     paper = Paper("Rethinking Attention with Performers", 2021, "https://arxiv.org/abs/2009.14794")
     complexity = "O(n m (d + e))"
     profiles = ("strict", "published", "official")
+    causal_if_strict = "its key maximum reads the future"
 
     former_options: ClassVar = {"scaling": "norm", "redraw_unit": None}
 
@@ -60,11 +61,6 @@ class Performer(WeightedKernelAttention):
         self.redraw_every = default_redraw if redraw is None else redraw
         at_least("performer", 1, m=m)
         at_least("performer", 0, eps=eps, redraw=self.redraw_every)
-        if self.causal and self.profile != "strict":
-            raise LunaError(
-                f"performer has no causal form under profile={self.profile}: its key maximum reads "
-                "the future; use profile=strict"
-            )
         self.m = self.feature_dim = m
         self.orthogonal = orthogonal
         self.floor = m**-0.5 * eps

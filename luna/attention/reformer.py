@@ -28,8 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import LunaError, Mask, Paper, Redrawn, Slot, at_least, register, uncompiled
-from luna.blocks import fill, real_tokens
+from luna.base import Mask, Paper, Redrawn, Slot, at_least, register, uncompiled
+from luna.blocks import fill, official_fill, real_tokens
 
 HIDDEN = -1e9  # the score of a masked key
 ITSELF = -1e5  # the score of the token itself: below all others, above a masked key
@@ -50,6 +50,7 @@ class Reformer(Redrawn):
         at_least("reformer", 1, chunk=chunk, rounds=rounds)
         self.chunk, self.rounds = chunk, rounds
         self.ring = self.profile == "published"
+        self.has_matrix = self.profile != "official"  # type: ignore[misc]  # which mixes heads
         self.rotations: Tensor | None = None  # (H, d, r, columns): set it to fix the draw
 
     @classmethod
@@ -128,22 +129,17 @@ class Reformer(Redrawn):
 
     def _official(self, qk: Tensor, v: Tensor) -> Tensor:
         _, H, n, _ = qk.shape
-        extra = 10 - n % 10
-        qk, v = (F.pad(t, (0, 0, 0, extra)) for t in (qk, v))
+        qk, v = (official_fill(t, OFFICIAL_BUCKETS) for t in (qk, v))
         order = self._bucket(qk, real_tokens(None, qk)).argsort(dim=-1, stable=True)
-        c = (n + extra) // 10
+        c = qk.shape[2] // OFFICIAL_BUCKETS
         qk = into_chunks(qk, order, c)
         values = with_previous(into_chunks(v, order, c), True)
         weights = (qk @ with_previous(qk, True).mT * self.head_dim**0.5).softmax(-1)
-        out = out_of_chunks(weights @ values, order.argsort(-1)).squeeze(2)  # (B, H, n + extra, e)
-        merged = out.reshape(out.shape[0], n + extra, -1)[:, :n]  # no transpose before this reshape
+        out = out_of_chunks(weights @ values, order.argsort(-1)).squeeze(2)  # (B, H, 10 c, e)
+        merged = out.reshape(len(out), out.shape[2], -1)[:, :n]  # no transpose before this reshape
         return merged.unflatten(-1, (H, -1)).transpose(1, 2)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
-        if self.profile == "official":
-            raise LunaError(
-                "reformer has no attention matrix under profile official: it mixes heads"
-            )
         n, real = q.shape[-2], real_tokens(mask, q)
         scores = torch.einsum("bhid,bhjd->bhij", q, unit_keys(q)).masked_fill(~real.mT, HIDDEN)
         scores = scores.masked_fill(torch.eye(n, dtype=torch.bool, device=q.device), ITSELF)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from luna.base import Mask, Paper, Slot, at_least, positive, register
+from luna.base import Mask, Paper, Slot, at_least, register
 from luna.feature_maps.random import FourierFeatures
 from luna.linear import KernelAttention
 
@@ -33,7 +33,6 @@ class RFF(KernelAttention):
     def __init__(self, slot: Slot, *, P: int = 32, eps: float = 1e-2):
         super().__init__(slot, eps=eps)
         at_least("rff", 1, P=P)
-        positive("rff", eps=eps)
         self.map = FourierFeatures(slot.head_dim, P, slot.seed)
         self.feature_dim = 2 * P
 

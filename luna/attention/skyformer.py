@@ -21,9 +21,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from luna.attention.kernelized import gaussian
+from luna.attention.kernelized import Kernelized, gaussian
 from luna.attention.nystrom import inverse
-from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register, zero_padding
+from luna.base import Attention, LunaError, Mask, Slot, at_least, register, zero_padding
 
 RESOLUTION = 2**24  # u = draw / RESOLUTION; as integers floor(u n) is exact and survives .half()
 
@@ -32,11 +32,7 @@ RESOLUTION = 2**24  # u = draw / RESOLUTION; as integers floor(u n) is exact and
 class Skyformer(Attention):
     """Set `landmark_ids`, (m,) or (B, m) rows of the stacked [q; k], to choose the landmarks."""
 
-    paper = Paper(
-        "Skyformer: Remodel Self-Attention with Gaussian Kernel and Nyström Method",
-        2021,
-        "https://arxiv.org/abs/2111.00035",
-    )
+    paper = Kernelized.paper
     complexity = "O(n m d + n m² + m³)"
     profiles = ("strict", "published")
     row_stochastic = False

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from luna import dropout
-from luna.base import LunaError, Mask, Paper, Slot, register
+from luna.base import Mask, Paper, Slot, register
 from luna.streaming import StreamingAttention
 from luna.weighted import largest
 
@@ -57,6 +57,7 @@ class Softmax(StreamingAttention):
     paper = Paper("Attention Is All You Need", 2017, "https://arxiv.org/abs/1706.03762")
     complexity = "O(n² d)"
     profiles = ("strict", "published", "official")
+    causal_if_strict = "the public codes have none"
     cross_form = True
     alibi_form = True
     uses_dropout = True
@@ -65,10 +66,6 @@ class Softmax(StreamingAttention):
 
     def __init__(self, slot: Slot):
         super().__init__(slot)
-        if self.causal and self.profile != "strict":
-            raise LunaError(
-                f"softmax has no causal form under profile={self.profile}: use profile=strict"
-            )
         # The public codes compute the scores in float32 whatever surrounds them.
         self.full_precision = self.profile != "strict"  # type: ignore[misc]
 
@@ -86,11 +83,10 @@ class Softmax(StreamingAttention):
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
         """torch's fused kernel, with ALiBi where the slot asks for it; `visible` is bool."""
-        p = self.slot.dropout if self.training else 0.0
         if self.slot.alibi:
             bias = alibi_bias(q, k)
             visible = bias if visible is None else bias.masked_fill(~visible, float("-inf"))
-        return dropout.attend(q, k, v, visible, p)
+        return dropout.attend(q, k, v, visible, self.dropout_p)
 
     def _causal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         if self.slot.alibi:  # distances are those of the stored places
@@ -100,14 +96,13 @@ class Softmax(StreamingAttention):
                 # A padded query, whose output is zeroed, sees itself.
                 visible = visible & (mask[:, None, None, :] | torch.eye(n, device=q.device).bool())
             return self._fused(q, k, v, visible)
-        p = self.slot.dropout if self.training else 0.0
         if mask is None:
-            return dropout.attend(q, k, v, None, p, causal=True)
+            return dropout.attend(q, k, v, None, self.dropout_p, causal=True)
         # With the real tokens moved to the front, in their order, no real query sees padding, and
         # no n x n mask is needed.
         order = (~mask).int().argsort(dim=-1, stable=True)[:, None, :, None]  # (B, 1, n, 1)
         q, k, v = (t.take_along_dim(order, 2) for t in (q, k, v))
-        out = dropout.attend(q, k, v, None, p, causal=True)
+        out = dropout.attend(q, k, v, None, self.dropout_p, causal=True)
         return out.take_along_dim(order.argsort(2), 2)
 
     def causal_from(

@@ -44,11 +44,9 @@ class Sizes(NamedTuple):
 
 
 class Random(nn.Module):
-    R: Tensor  # (H, n_max, n_max)
-
     def __init__(self, s: Sizes):
         super().__init__()
-        _table(self, "R", (s.n_heads, s.n_max, s.n_max))
+        self.R = _table(s.n_heads, s.n_max, s.n_max)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         n = q.shape[-2]
@@ -56,13 +54,10 @@ class Random(nn.Module):
 
 
 class FactorizedRandom(nn.Module):
-    R1: Tensor  # (H, n_max, r)
-    R2: Tensor  # (H, r, n_max)
-
     def __init__(self, s: Sizes):
         super().__init__()
-        _table(self, "R1", (s.n_heads, s.n_max, s.rank))
-        _table(self, "R2", (s.n_heads, s.rank, s.n_max))
+        self.R1 = _table(s.n_heads, s.n_max, s.rank)
+        self.R2 = _table(s.n_heads, s.rank, s.n_max)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         n = q.shape[-2]
@@ -155,7 +150,10 @@ class Synthesizer(Attention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         A = self._weights(self.logits(q, k), mask)
-        return self._drop(A) @ v
+        p, training = self.slot.dropout, self.training
+        if self.profile == "official":
+            return A * dropout(torch.ones_like(A[:1, :1]), p, training) @ v
+        return dropout(A, p, training) @ v
 
     def _weights(self, B: Tensor, mask: Mask) -> Tensor:
         if mask is None:
@@ -167,11 +165,6 @@ class Synthesizer(Attention):
         # A finite minimum and a second fill, so that a row without any key is 0 and not NaN.
         return B.masked_fill(pad, torch.finfo(B.dtype).min).softmax(-1).masked_fill(pad, 0)
 
-    def _drop(self, A: Tensor) -> Tensor:
-        if self.profile == "official":
-            return A * dropout(torch.ones_like(A[:1, :1]), self.slot.dropout, self.training)
-        return dropout(A, self.slot.dropout, self.training)
-
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         B = self.logits(q, k).expand(len(q), -1, -1, -1)
         if mask is not None and self.profile != "official":
@@ -182,10 +175,10 @@ class Synthesizer(Attention):
         return E / E.sum(-1, keepdim=True).clamp_min(torch.finfo(E.dtype).tiny)
 
 
-def _table(module: nn.Module, name: str, shape: tuple[int, int, int]) -> None:
+def _table(*shape: int) -> nn.Parameter:
     """Xavier-uniform with JAX's fans of a 3-d shape: the first dimension is a receptive field."""
     bound = math.sqrt(6 / (shape[0] * (shape[1] + shape[2])))
-    module.register_parameter(name, nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
 
 def _dense(d_in: int, d_out: int) -> nn.Linear:

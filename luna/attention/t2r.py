@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from luna.base import Mask, Paper, Slot, at_least, positive, register
+from luna.base import Mask, Paper, Slot, at_least, register
 from luna.feature_maps.headwise import HeadwiseLinear
 from luna.linear import KernelAttention
 
@@ -31,7 +31,6 @@ class T2R(KernelAttention):
     def __init__(self, slot: Slot, *, r: int | None = None, eps: float = 1e-6):
         super().__init__(slot, eps=eps)
         at_least("t2r", 1, r=r)
-        positive("t2r", eps=self.eps)
         self.feature_dim = slot.head_dim if r is None else r
         self.map = HeadwiseLinear(slot.n_heads, slot.head_dim, self.feature_dim)
 

@@ -59,8 +59,7 @@ class TransNormer(KernelAttention):
         visible = real.mT  # (B or 1, N, 1, 1, b)
         if self.causal:
             visible = visible & visible.new_ones(b, b).tril()
-        dropout = self.slot.dropout if self.training else 0.0
-        out = attend_visible(q, k, v, visible, dropout)  # (B, N, H, b, e)
+        out = attend_visible(q, k, v, visible, self.dropout_p)  # (B, N, H, b, e)
         return out.transpose(1, 2).flatten(2, 3)[:, :, :n]
 
     def causal_from(

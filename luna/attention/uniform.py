@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from luna.base import Attention, Mask, Paper, register
+from luna.blocks import real_tokens
 
 
 @register("uniform")
@@ -22,11 +23,8 @@ class Uniform(Attention):
     compares = False
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
-        if mask is None:
-            mean = v.mean(-2, keepdim=True)
-        else:
-            count = mask.sum(-1).clamp(min=1)[:, None, None, None]
-            mean = v.sum(-2, keepdim=True) / count  # padded values are 0 already
+        count = real_tokens(mask, v).sum(2, keepdim=True).clamp(min=1)
+        mean = v.sum(2, keepdim=True) / count  # padded values are 0 already
         return mean.expand(-1, -1, q.shape[2], -1)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:

@@ -21,35 +21,17 @@ from luna.feature_maps.options import LunaOptions
 class BankFeatures(FeatureMap):
     signed = True
 
-    def __init__(self, slot: Slot, options: LunaOptions, n_projections: int):
-        super().__init__(slot, options)
+    def __init__(self, slot: Slot, options: LunaOptions):
+        super().__init__()
+        self.summed = options.kernel == "bank_coef"
+        n_projections = options.feature_dim if self.summed else options.M
         G, L = options.groups(slot), options.L
         self.projections = Projections(options, G, slot.head_dim, n_projections)
         self.channels = Channels(slot, options)
         self.coef = nn.Parameter(torch.full((G, L), 1 / L))
         self.scale = n_projections**-0.5
 
-    def weighted(self, x: Tensor) -> Tensor:
-        """The scaled c_l psi_l(u_i) (B, H, n, projections, L)."""
+    def forward(self, x: Tensor, mask: Mask, keys: bool = False) -> Tensor:
         coef = self.coef[:, None, None, :].to(x.dtype) * self.scale  # (G, 1, 1, L)
-        return self.channels(self.projections(x)) * coef
-
-
-class BankSum(BankFeatures):
-    """`bank_coef`: D projections, one weighted sum of the bank for each."""
-
-    def __init__(self, slot: Slot, options: LunaOptions):
-        super().__init__(slot, options, options.feature_dim)
-
-    def forward(self, x: Tensor, mask: Mask, keys: bool = False) -> Tensor:
-        return self.weighted(x).sum(-1)
-
-
-class BankConcat(BankFeatures):
-    """`bank_coef_concat`: M projections, each passed through the weighted bank."""
-
-    def __init__(self, slot: Slot, options: LunaOptions):
-        super().__init__(slot, options, options.M)
-
-    def forward(self, x: Tensor, mask: Mask, keys: bool = False) -> Tensor:
-        return self.weighted(x).flatten(-2)
+        y = self.channels(self.projections(x)) * coef  # (B, H, n, projections, L)
+        return y.sum(-1) if self.summed else y.flatten(-2)

@@ -39,14 +39,10 @@ SQUASH: dict[Squash, Callable[[Tensor], Tensor]] = {
 
 
 class FeatureMap(nn.Module):
-    """phi: x (B, H, n, d) -> (B, H, n, M L)."""
+    """phi: x (B, H, n, d) -> (B, H, n, M L), built from a slot and LUNA's options."""
 
     signed: bool  # features may be negative
     eps: float = 1e-6  # of the denominator
-
-    def __init__(self, slot: Slot, options: LunaOptions):
-        super().__init__()
-        self.feature_dim = options.feature_dim
 
     def forward(self, x: Tensor, mask: Mask, keys: bool = False) -> Tensor:
         raise NotImplementedError
@@ -181,11 +177,13 @@ class LearnedFeatures(FeatureMap):
     """The map above; D = M L, projection-major."""
 
     def __init__(self, slot: Slot, options: LunaOptions):
-        super().__init__(slot, options)
+        super().__init__()
         G, M = options.groups(slot), options.M
         self.projections = Projections(options, G, slot.head_dim, M)
         self.channels = Channels(slot, options)
-        self.rms = nn.ModuleList(ChannelRMS(G, options.L) for _ in range(options.statistics))
+        # One statistic each for q and k of one map, or one in all.
+        statistics = 2 if options.ch_rms is True and options.tie_qk else bool(options.ch_rms)
+        self.rms = nn.ModuleList(ChannelRMS(G, options.L) for _ in range(statistics))
         self.envelope = None if options.envelope == "none" else Envelope(slot, options)
         self.scale = M**-0.5
         any_sign = self.envelope is not None and options.envelope_squash == "none"

@@ -78,13 +78,6 @@ class LunaOptions:
     def feature_dim(self) -> int:
         return self.M * self.L
 
-    @property
-    def statistics(self) -> int:
-        """How many statistics of its channels a map takes: one each for q and k, or one in all."""
-        if not self.ch_rms:
-            return 0
-        return 2 if self.ch_rms is True and self.tie_qk else 1
-
     def groups(self, slot: Slot) -> int:
         """How many sets of parameters the slot's feature map has."""
         return slot.n_heads if self.share == "head" else 1

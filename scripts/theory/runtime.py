@@ -1,22 +1,22 @@
 """C6: the exponents of n in time and memory, from a committed file of `lra bench attention`."""
 
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 from kernels import main, slope
 
+from lra.bench.result import BenchResult
+
 BENCH = Path(__file__).parents[2] / "results/bench/attention-amd-epyc-1thread-torch2.13.0.json"
 
 
 def runtime():
-    costs = {"train_seconds": {}, "forward_seconds": {}, "peak_bytes": {}}
-    for row in json.loads(BENCH.read_text(encoding="utf-8"))["rows"]:
-        if row["measure"] in costs and row["values"]:  # a disturbed call is only slower
-            costs[row["measure"]].setdefault(row["case"], {})[row["n"]] = min(row["values"])
-    slopes = {measure: {case: slope(*zip(*sorted(points.items())[-3:], strict=True))
-                        for case, points in cases.items() if len(points) >= 3}
-              for measure, cases in costs.items()}  # fmt: skip
+    slopes = {"train_seconds": {}, "forward_seconds": {}, "peak_bytes": {}}
+    for _, measure, values in BenchResult.load(BENCH).tables():
+        for case, least in values.groupby("n").min().items():  # a disturbed call is only slower
+            if measure in slopes and least.count() >= 3:
+                points = least.dropna().iloc[-3:]
+                slopes[measure][case] = slope(points.index, points)
     names = sorted(slopes["train_seconds"], key=slopes["train_seconds"].get)
     figure, axes = plt.subplots(figsize=(7, 4.6))
     for measure, marker in zip(slopes, "os^", strict=True):

@@ -41,18 +41,15 @@ class Pool:
         return counts / len(errors), counts >= 20, np.sqrt(np.mean(errors**2))
 
 
-def bounded_rate(B, Lambda):
-    """c of P(|k_m - k| >= eps) <= 2 exp(-c m eps^2), by Gaussian concentration or by Hoeffding."""
-    return max(1 / (8 * B**2 * Lambda**2), 1 / (2 * B**4))
-
-
 def bounded(log2_mlp=22, log2_rff=24, log2_m=12):
     """C2: tails of the error, their rates of falling with m, and its root mean square."""
     numbers, m = {}, 2 ** np.arange(4, log2_m + 1)
     figure, (above, (rates, roots)) = plt.subplots(2, 2, figsize=(9, 7))
     for axes, kind in zip(above, ("sigmoid psi", "rff"), strict=True):
         pool = Pool(kind, log2_mlp, log2_rff)
-        c, eps = bounded_rate(pool.B, pool.Lambda), pool.deviation * np.array(LEVELS)
+        # P(|k_m - k| >= eps) <= 2 exp(-c m eps^2), by Gaussian concentration or by Hoeffding
+        c = max(1 / (8 * pool.B**2 * pool.Lambda**2), 1 / (2 * pool.B**4))
+        eps = pool.deviation * np.array(LEVELS)
         P, often, rmse = map(np.array, zip(*(pool.tails(size, eps) for size in m), strict=True))
         small, falls = often & (P < 0.5), np.full(len(eps), np.nan)
         for i, level in enumerate(LEVELS):
@@ -78,11 +75,6 @@ def bounded(log2_mlp=22, log2_rff=24, log2_m=12):
     return {"features": numbers}, figure
 
 
-def unbounded_rate(eps, Lambda, mean):
-    """The same for features without a bound, c eps^2; docs/theory.md has the steps."""
-    return eps**2 / (64 * Lambda**4 + 16 * mean**2 * Lambda**2 + 8 * Lambda**2 * eps)
-
-
 def unbounded(log2_mlp=21, log2_rff=22):
     """C3: -log P / m against eps, beside its limit for many projections (Cramér)."""
     numbers, steps = {}, np.geomspace(0.1, 40, 55)  # eps, in standard deviations
@@ -98,7 +90,9 @@ def unbounded(log2_mlp=21, log2_rff=22):
         limit = cramer(pool, eps)
         near = (limit > 1e-4) & (limit < 12)  # beyond, the nodes do not reach
         limit, eps = limit[near], eps[near]
-        bound = unbounded_rate(eps, pool.Lambda, pool.mean)
+        # The rate for features without a bound; docs/theory.md has the steps.
+        Lambda, mean = pool.Lambda, pool.mean
+        bound = eps**2 / (64 * Lambda**4 + 16 * mean**2 * Lambda**2 + 8 * Lambda**2 * eps)
         exponents = np.gradient(np.log(limit), np.log(eps))
         axes.plot(steps[near], limit, label="limit of large m")
         axes.plot(steps[near], bound, "k--", label="bound")

@@ -155,8 +155,7 @@ def fill_in(rng: np.random.Generator, levels: list[Level]) -> ExpressionBlock:
 
 
 def apply(op: np.ndarray, children: np.ndarray, args: np.ndarray) -> np.ndarray:
-    """Evaluate each operator: `children` holds args[0] values of the first, args[1] of the
-    second, ..."""
+    """Evaluate each operator on its args[i] values, which follow each other in `children`."""
     row = np.repeat(np.arange(len(args)), args)
     first = np.cumsum(args) - args
     table = np.full((len(args), args.max()), 255, np.uint8)  # 255 sorts behind every value

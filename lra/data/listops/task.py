@@ -25,10 +25,9 @@ from lra.data.arrays import SPLITS, Example, Split
 from lra.data.listops import balanced, generator, tokens
 from lra.data.sources import release
 from lra.data.store import read_errors
-from lra.data.task import BUNDLED, Job, RawSplit, Source, TaskOptions, read_by
+from lra.data.task import Job, RawSplit, Source, TaskOptions, read_by
 
 TINY_SHAPE = generator.TreeShape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
-TINY_SIZES = {"train": 96, "val": 32, "test": 32}
 FEW = 20_000  # examples; fewer are made before worker processes would have started
 
 
@@ -66,8 +65,7 @@ class ListOps(release.ReleasedTask):
         "generated": Source(
             "re-generated, not the released files", {"generator": generator.VERSION}
         ),
-        "release": Source("the official files, or files in their format"),
-        "tiny": BUNDLED,
+        **release.ReleasedTask.sources,
     }
     encoding: ClassVar = {"vocabulary": tokens.VERSION}
     Options = ListOpsOptions
@@ -76,9 +74,8 @@ class ListOps(release.ReleasedTask):
         if options.source == "generated":
             return self._generated(options, job)
         keep = options.brackets is Brackets.keep
-        counts = TINY_SIZES if options.source == "tiny" else {}
         files = self.find_files(options, job)
-        return [RawSplit(s, read_examples(files[s], brackets=keep), counts.get(s)) for s in SPLITS]
+        return [RawSplit(s, read_examples(files[s], brackets=keep), None) for s in SPLITS]
 
     def decode(self, ids: np.ndarray) -> str:
         return tokens.decode(ids)

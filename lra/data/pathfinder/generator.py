@@ -245,9 +245,8 @@ def generate(
     return itertools.chain.from_iterable(blocks)
 
 
-@functools.lru_cache(maxsize=1)  # a worker keeps its tables from block to block
-def _image_generator(settings: PathfinderSettings) -> ImageGenerator:
-    return ImageGenerator(settings)
+# A worker keeps its tables from block to block.
+_image_generator = functools.lru_cache(maxsize=1)(ImageGenerator)
 
 
 def _block(

@@ -21,7 +21,7 @@ from lra.base.disk import disk_errors
 from lra.data.parallel import track
 from lra.data.sources import archives
 from lra.data.store import lock, new_folder
-from lra.data.task import Job, Task
+from lra.data.task import BUNDLED, Job, Source, Task
 
 URL = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 WHAT = f"the official archive lra_release.gz (8 GB, {URL}) or its folder"
@@ -54,6 +54,10 @@ def folders(path: Path, wanted: str) -> list[Path]:
 class ReleasedTask(Task):
     """Reads one file per split, in a folder of the release or in `path` itself."""
 
+    sources: ClassVar = {
+        "release": Source("the official files, or files in their format"),
+        "tiny": BUNDLED,
+    }
     folder: ClassVar[str]
     files: ClassVar[dict[str, str]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from lra.base.config import CONFIGS, UserError
 from lra.cli import main
 from lra.compute.budget import budget_of
 from lra.settings.compose import compose, task_settings
-from lra.settings.search_path import initialised
+from lra.settings.search_path import initialised, read
 from lra.sweeps.status import jobs
 
 FILES = {
@@ -30,11 +31,13 @@ FILES = {
 
 
 @pytest.fixture
-def mine(tmp_path) -> Path:
+def mine(tmp_path) -> Iterator[Path]:
+    read.cache_clear()
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    return tmp_path
+    yield tmp_path
+    read.cache_clear()
 
 
 def test_its_files_add_choices_and_replace_ours(mine):

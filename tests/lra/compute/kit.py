@@ -15,9 +15,9 @@ import luna
 from lra.base.config import Tolerance
 from lra.compute.budget import Budget, budget_of
 from lra.compute.count import Count, count_run
-from lra.settings.compose import Run, move_cost_facts
+from lra.settings.compose import Run
 from lra.settings.experiment import plain
-from lra.settings.presets import fill_in_preset
+from lra.settings.presets import take_cost_facts
 from lra.settings.search_path import read
 from luna.base import Attention, Paper, register
 
@@ -47,10 +47,10 @@ def counted(attention: str) -> Count:
 def shipped(task: str, attention: str, preset: str = "matched") -> Run:
     """What composing with `attention=..` gives, without composing everything around it again."""
     slot = read("attention", attention) | {"preset": preset}
-    fill_in_preset(slot, task)
     run = copy.deepcopy(composed(f"task={task}"))
+    for key, fact in take_cost_facts(slot, task).items():
+        setattr(run.compute, key, fact)
     run.attention = slot
-    move_cost_facts(run)
     return run
 
 

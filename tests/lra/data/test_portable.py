@@ -18,7 +18,6 @@ from lra.data.image import grey
 from lra.data.listops import generator as listops_generator
 from lra.data.pathfinder import generator as pathfinder_generator
 from lra.data.pathfinder import sizes
-from lra.data.recall import draw_block
 from tests.lra.conftest import command, environment
 
 SAMPLE = {
@@ -86,7 +85,8 @@ def listops() -> Iterator[object]:
 
 
 def recall() -> Iterator[object]:
-    yield from draw_block(configure("recall", ["filler=5"]), 1)
+    options = configure("recall", ["filler=5"])
+    yield from registry.of(options).block(options, 1)
 
 
 def single() -> Iterator[object]:

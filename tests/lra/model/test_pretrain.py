@@ -19,7 +19,7 @@ from lra.base.config import Mask, UserError
 from lra.base.disk import read_json
 from lra.compute.count import count_run
 from lra.compute.gate import check_budget
-from lra.data.arrays import IGNORED, Prepared, Split
+from lra.data.arrays import IGNORED, Prepared
 from lra.data.loader import Batch
 from lra.data.prepare import find_or_prepare
 from lra.model import pretrain
@@ -175,10 +175,7 @@ class Blind(Prepared):
     def __init__(self, prepared: Prepared):
         self.__dict__ |= prepared.__dict__
         train = prepared.split("train")
-        self._splits = {
-            "train": Split("train", train.layout, train.width, ids=train._ids,
-                           lengths=train._lengths, labels=Unread(len(train))),
-        }  # fmt: skip
+        self._splits = {"train": replace(train, labels=Unread(len(train)))}
 
 
 class Unread:

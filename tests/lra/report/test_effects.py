@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -22,16 +22,15 @@ LR = "protocol.recipe.lr"
 Capture = pytest.CaptureFixture[str]
 
 
-def lines(runs: Path, *vary: str, **spec: object) -> dict[str, SimpleNamespace]:
+def lines(runs: Path, *vary: str, **spec: object) -> dict[str, Any]:
     return by_name(table(runs, vary=list(vary), effects=True, **spec).effects)
 
 
-def by_name(frame: pd.DataFrame) -> dict[str, SimpleNamespace]:
-    named = (SimpleNamespace(**line) for line in frame.to_dict("records"))
-    return {f"{e.setting} {e.level} {e.base}": e for e in named}
+def by_name(frame: pd.DataFrame) -> dict[str, Any]:
+    return {f"{e.setting} {e.level} {e.base}": e for e in frame.itertuples()}
 
 
-def of(*runs: records.Record) -> SimpleNamespace:
+def of(*runs: records.Record) -> Any:
     """The only effect of these runs."""
     apart = [dataclasses.replace(r, facts=r.facts | {"identity": str(i)})
              for i, r in enumerate(runs)]  # fmt: skip

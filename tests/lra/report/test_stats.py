@@ -22,7 +22,7 @@ RECALL = {  # some rows of the table `recall` with 128 pairs
 
 
 def verdicts(column, answers=2000):
-    return compare_with_best(column, [answers] * len(column))
+    return compare_with_best([*column.values()], [answers] * len(column)).set_axis([*column])
 
 
 @pytest.mark.parametrize(("n", "t"), [(2, 12.7062047), (5, 2.77644511), (121, 1.97993041)])
@@ -81,7 +81,7 @@ def test_bests_are_equal_as_printed_and_single_seeds_untested():
     lucky = verdicts({"one": [90.0], "a": [80.0, 80.5, 81.0], "b": [20.0, 20.5, 21.0]})
     assert lucky["best"]["one"]
     assert list(lucky["worse"]) == [False, False, True]
-    assert not verdicts({"a": [1.0], "b": [50.0, 51.0]}, None)["worse"].any()
+    assert not verdicts({"a": [1.0], "b": [50.0, 51.0]})["worse"].any()
 
 
 def test_equal_rows_are_rarely_marked():

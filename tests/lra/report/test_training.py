@@ -87,7 +87,7 @@ def test_mixtures_are_refused_with_what_differs(
 def test_seeds_of_different_settings_share_no_cell(make: Make, runs: Path):
     make("luna", 0.4, seed=1)
     make("luna", 0.5, seed=2, lr=0.1)
-    everything = frame(runs).assign(row="luna", column="listops", method="luna")
+    everything = frame(runs).assign(row="luna", column="listops", method="luna", options=None)
     with pytest.raises(UserError, match="differ in settings that no row shows"):
         cells_of(everything)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from lra.base.code import Code
 from lra.base.config import UserError
 from lra.base.disk import read_json
 from lra.results import record as records
@@ -45,7 +44,7 @@ def folder(small, monkeypatch: pytest.MonkeyPatch):
     """folder("code a", "rerun=true"): the folder of the small run with that code."""
 
     def build(code: str, *words: str, again: bool = True) -> RunFolder:
-        monkeypatch.setattr(runs, "code_of", lambda *_: Code({"the attention linear": code}))
+        monkeypatch.setattr(runs, "code_of", lambda *_: {"the attention linear": code})
         return RunFolder(small(*words), "data", again=again)
 
     return build
