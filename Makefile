@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 		"Python 3.11 to 3.13 is needed, this is %d.%d: make PYTHON=python3.11 ..." % v)'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "installing the pinned packages into $(VENV) (a minute)"
-	@$(PY) -m pip install -qq --no-compile -c constraints.txt -e '.[dev]'  # bytecode as it is used
+	@$(PY) -m pip install -qq -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: $(STAMP) ## train luna, linear and softmax on a small ListOps and print one table (4 minutes)
