@@ -106,12 +106,14 @@ def draw_costs(results: Path, _: pd.DataFrame, tables: Tables, out: Path) -> lis
     if "recall" not in tables or not files:
         return []
     bench, cells = BenchResult.load(files[0]), _by_method(tables["recall"], f"pairs={PAIRS}")
-    (measures,), panels = costs_of(bench).values(), {}
-    scores, spread = cells["score"], cells["deviation"].fillna(0)
+    scores, spread, panels = cells["score"], cells["deviation"].fillna(0), {}
     for title in (title_of(measure)[0] for measure in ("train_seconds", "peak_bytes")):
         panels[title] = [look.Point(line["mean"][N], scores[case], case, spread[case])
-                         for case, line in measures[title].items()
+                         for measures in costs_of(bench).values()  # one for each length, if few
+                         for case, line in measures.get(title, {}).items()
                          if case in scores and N in line.index]  # fmt: skip
+    if not all(panels.values()):
+        return []
 
     def fill(figure: Any) -> None:
         for axes, (title, points) in zip(figure.subplots(2, 1), panels.items(), strict=True):
