@@ -128,6 +128,10 @@ def by_column(figure: Any, table: Table, _: str) -> None:
                 "max": (means + spread).clip(upper=100)}  # fmt: skip
         if len(cells) > 1:
             lines[row] = pd.DataFrame(line).set_axis(xs[cells.index])
+    bounds = table.rules[table.rules["bound"]] if len(table.rules) else table.rules
+    for name, rule in bounds.iterrows():
+        axes.plot(xs, rule[xs.index], color=look.INK, lw=1, ls=":")
+        axes.annotate(f"{name}, the bound  ", (xs.iloc[-2], rule[xs.index[-2]]), ha="right")
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(xs), [f"{x:g}" for x in xs], minor=False)
     axes.set(xlabel=AXES.get(table.axis, table.axis), ylabel="test accuracy (%)", ylim=(-3, 103))
