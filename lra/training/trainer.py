@@ -26,9 +26,9 @@ from lra.settings.compose import Run
 from lra.training.checkpoints import AtomicCheckpointIO
 from lra.training.progress import Metrics, ProgressReport
 
-# A FutureWarning of Lightning's own under torch 2.13, and its adverts.
-warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
-warnings.filterwarnings("ignore", message=r".*sync_dist=True")  # sums over processes come logged
+# Lightning's own under torch 2.13; sums of several processes come logged; TF32 is a setting.
+for message in (r".*isinstance\(treespec, LeafSpec\)", r".*sync_dist=True", "TensorFloat32 tensor"):
+    warnings.filterwarnings("ignore", message=message)
 for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
     logging.getLogger(name).setLevel(logging.ERROR)
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read on its import
