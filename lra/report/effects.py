@@ -16,7 +16,7 @@ from lra.report.stats import half_width, rank_correlation
 from lra.report.table import Table, pairs_of, short_name, sortable
 from lra.results.frame import usual_of
 
-BASES = ("softmax", "none")  # the others are compared with these, else the usual or smallest value
+BASES = ("softmax", "none", "sum")  # the others are compared with these, else the usual or smallest
 # Settings that may differ in every table.
 SHARED = ("attention.dwc", "attention.normalise", "pretrain.name", "processes")
 LEAST = 5  # methods, for a rank correlation
