@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from lra.cli import main
@@ -56,7 +57,12 @@ def test_every_name_has_the_colour_of_its_line(make: Make, runs: Path):
             options = {"M": 8, "L": 8, "nonneg": output}
             make("luna", 0.5 + i / 10, pairs=pairs, options=options)
             make("linear", 0.4, pairs=pairs) if i == 0 else None
-    (axes,) = drawn(figures.by_column, table(runs, columns="task.pairs"), "pairs=16")
+    made = table(runs, columns="task.pairs")
+    bounds = {"pairs=16": [90.0, 50.0], "pairs=32": [80.0, 40.0], "bound": [True, False]}
+    made.rules = pd.DataFrame(bounds, ["Bayes", "one answer"])
+    (axes,) = drawn(figures.by_column, made, "")
+    dotted = [list(line.get_ydata()) for line in axes.get_lines() if line.get_linestyle() == ":"]
+    assert dotted == [[90, 80]], "the bound alone, of all rules"
     looks = {(line.get_color(), str(line._dash_pattern)) for line in
              (container.lines[0] for container in axes.containers)}  # fmt: skip
     assert len(looks) == 4
