@@ -19,7 +19,7 @@ from lra.report.table import Table, mark_of, text_of
 
 HERE = Path(__file__).parent
 SCRIPTS = ("static/dataTables.min.js", "page.js")
-SHORT = ("demo", "quick")  # protocols with a small part of the benchmark's steps
+SHORT = ("demo", "quick", "balanced")  # protocols with a small part of the benchmark's steps
 VERDICTS = {"": ("", ""), "↓": ("worse", "shown to be worse"),
             "∅": ("worse", "no better than a simple rule")}  # fmt: skip
 
