@@ -131,7 +131,8 @@ def by_column(figure: Any, table: Table, _: str) -> None:
     bounds = table.rules[table.rules["bound"]] if len(table.rules) else table.rules
     for name, rule in bounds.iterrows():
         axes.plot(xs, rule[xs.index], color=look.INK, lw=1, ls=":")
-        axes.annotate(f"{name}, the bound  ", (xs.iloc[-2], rule[xs.index[-2]]), ha="right")
+        at = xs.index[-2:][0]  # left of a rising line, away from the names at the end
+        axes.annotate(f"{name}, the bound  ", (xs[at], rule[at]), ha="right")
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(xs), [f"{x:g}" for x in xs], minor=False)
     axes.set(xlabel=AXES.get(table.axis, table.axis), ylabel="test accuracy (%)", ylim=(-3, 103))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pandas as pd
@@ -63,6 +64,8 @@ def test_every_name_has_the_colour_of_its_line(make: Make, runs: Path):
     (axes,) = drawn(figures.by_column, made, "")
     dotted = [list(line.get_ydata()) for line in axes.get_lines() if line.get_linestyle() == ":"]
     assert dotted == [[90, 80]], "the bound alone, of all rules"
+    (one,) = drawn(figures.by_column, dataclasses.replace(made, columns=["pairs=16"]), "")
+    assert [text.get_text().strip() for text in one.texts] == ["Bayes, the bound"]
     looks = {(line.get_color(), str(line._dash_pattern)) for line in
              (container.lines[0] for container in axes.containers)}  # fmt: skip
     assert len(looks) == 4
