@@ -97,7 +97,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
             raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
     first = {record.run for record in first_finished(taken["record"])}
     runs = taken[taken["run"].isin(first)]
-    runs = _best_on_dev(runs, spec.choose) if spec.choose else runs
+    runs = best_on_dev(runs, spec.choose) if spec.choose else runs
     axis = short_name(spec.columns)
     runs = runs.assign(column=f"{axis}=" + runs[spec.columns].map(str) if axis else runs["task"])
     absent = runs.where(runs.notna(), "absent")  # a lack is a value too
@@ -146,7 +146,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     return table
 
 
-def _best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
+def best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
     """The runs with the value of this setting that has the best mean dev accuracy over seeds, among
     runs that differ in nothing else. A value with fewer seeds than another is not taken: its other
     runs diverged, which leave no record. The column `tried` has the values it was taken from."""

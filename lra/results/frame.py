@@ -38,7 +38,7 @@ class Records(list[Record]):
         return f"<{len(self)} records of finished runs; .to_pandas() makes a data frame of them>"
 
     def to_pandas(self) -> pd.DataFrame:
-        frame = frame_of(self).infer_objects()
+        frame = frame_of(self).infer_objects().copy()  # in one piece
         return frame.assign(score=frame["score"].round(4))  # an accuracy is a float32
 
     def _repr_html_(self) -> str:
