@@ -171,8 +171,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         usage="lra [--config-dir DIR] command ...",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    version = f"luna-lra {metadata.version('luna-lra')}"
-    parser.add_argument("--version", action="version", version=version)
+    version = next((d.version for d in metadata.distributions(name="luna-lra")), "not installed")
+    parser.add_argument("--version", action="version", version=f"luna-lra {version}")
     parser.add_argument(
         "--config-dir",
         metavar="DIR",

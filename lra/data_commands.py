@@ -6,6 +6,7 @@ import argparse
 import functools
 import io
 import math
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -290,8 +291,10 @@ def _positive(word: str) -> int:
 
 def _numbers(words: str) -> list[int]:
     """Read 0,5,100-103 as 0, 5, 100, 101, 102, 103."""
-    numbers: list[int] = []
-    for word in words.split(","):
+    numbers, one = list[int](), r"\d{1,7}(-\d{1,7})?"
+    for word in words.split(",") if re.fullmatch(f"{one}(,{one})*", words) else []:
         first, dash, last = word.partition("-")
         numbers += range(int(first), int(last if dash else first) + 1)
+    if not numbers:
+        raise argparse.ArgumentTypeError(f"'{words}' names no examples, as 0,5,100-103 does")
     return numbers

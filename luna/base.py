@@ -58,6 +58,11 @@ class Slot:
     layer: int = 0  # of n_layers, for methods whose layers differ
     n_layers: int = 1
 
+    def __post_init__(self) -> None:
+        positive("attention", n_heads=self.n_heads, head_dim=self.head_dim, max_len=self.max_len)
+        if not 0 <= self.dropout < 1:
+            raise LunaError(f"dropout={self.dropout} is out of range: it must be in [0, 1)")
+
 
 @dataclass(frozen=True)
 class Paper:
@@ -75,7 +80,7 @@ class Attention(nn.Module):
     conformance suite holds it to each declaration, in both directions.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "unregistered"
     paper: ClassVar[Paper]
     complexity: ClassVar[str]  # of time, as printed by `lra list`, e.g. "O(n d e)"
     profiles: ClassVar[tuple[str, ...]] = ("strict",)  # those under which this method differs
@@ -236,8 +241,9 @@ class Attention(nn.Module):
         under strict."""
         q, k, _ = self._enter(q, k, k, mask, x, key_mask)
         if not self.has_matrix:
-            how = f"profile={self.profile} and normalise={self.normalise}"
-            raise LunaError(f"attention '{self.name}' has no implied attention matrix under {how}")
+            how = f" under profile={self.profile} and normalise={self.normalise}"
+            how *= type(self).has_matrix  # else under none
+            raise LunaError(f"attention '{self.name}' has no implied attention matrix{how}")
         keys = mask if key_mask is None else key_mask
         with self._precision(q):
             A = self._matrix(q, k, keys, x)
@@ -266,13 +272,7 @@ class Attention(nn.Module):
         return q, k, v
 
     def _check_inputs(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Mask,
-        x: Tensor | None,
-        key_mask: Mask,
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None, key_mask: Mask
     ) -> None:
         """Refuse inputs that do not fit: kernels index raw memory. Only shapes, dtypes and devices
         are read, in some microseconds, on the meta device and in torch.compile too."""

@@ -52,7 +52,7 @@ class LocalBranch(nn.Module):
     ):
         super().__init__()
         if kind not in KINDS:
-            raise LunaError(f"unknown local branch '{kind}'{nearest(kind, KINDS)}")
+            raise LunaError(f"unknown local branch '{kind}'{nearest(str(kind), KINDS)}")
         self.kind, self.causal, self.cls = kind, causal, cls
         self.kernel, self.per_head = KINDS[kind]
         self.grid = None

@@ -6,7 +6,6 @@ package outside can add methods through the entry-point group ``luna.attention``
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import importlib.metadata
@@ -54,12 +53,15 @@ def get(name: str) -> type[Attention]:
 def build(name: str, *, n_heads: int, head_dim: int, max_len: int, **settings: Any) -> Attention:
     """Build the attention `name` for a slot of the given size. Other settings are those of `Slot`,
     such as causal, and the method's own options."""
-    cls, fields = get(name), {field.name for field in dataclasses.fields(Slot)}
-    options = {key: value for key, value in settings.items() if key not in fields}
-    check_options(name, options)
-    slot = {key: value for key, value in settings.items() if key in fields}
-    options = {key: value for key, value in options.items() if not _former(cls, key, value)}
-    return cls(Slot(n_heads=n_heads, head_dim=head_dim, max_len=max_len, **slot), **options)
+    cls, hints = get(name), typing.get_type_hints(Slot)
+    check_options(name, {key: value for key, value in settings.items() if key not in hints})
+    settings |= {"n_heads": n_heads, "head_dim": head_dim, "max_len": max_len}
+    slot = {key: value for key, value in settings.items() if key in hints}
+    for key, value in slot.items():
+        if not _fits(value, hints[key]):
+            raise LunaError(f"{key} must be {_spell(hints[key])}, got {value!r}")
+    options = {key: settings[key] for key in settings.keys() - hints.keys()}
+    return cls(Slot(**slot), **{k: v for k, v in options.items() if not _former(cls, k, v)})
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:

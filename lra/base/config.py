@@ -41,8 +41,7 @@ def readable(path: Path | str, hint: str) -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """Give the first line of an error's message; the name of its type where it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
 def printable(text: str) -> str:

@@ -88,11 +88,10 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
 
 def is_running(process: str) -> bool:
     try:
-        os.kill(int(process), 0)
+        with contextlib.suppress(PermissionError):  # somebody else's
+            os.kill(int(process), 0)
     except (ProcessLookupError, ValueError, OverflowError):
         return False
-    except PermissionError:  # somebody else's
-        return True
     return True
 
 

@@ -33,8 +33,7 @@ def names(group: str) -> list[str]:
 
 
 def find(group: str, name: str) -> Path | None:
-    files = (folder / group / f"{name}.yaml" for folder in folders())
-    return next((file for file in files if file.is_file()), None)
+    return next(filter(Path.is_file, (f / group / f"{name}.yaml" for f in folders())), None)
 
 
 @functools.cache

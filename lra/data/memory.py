@@ -52,9 +52,9 @@ def from_arrays(
     facts = {
         "name": name,
         "title": "data given from memory",
-        "classes": 1 + max(int(np.max(x.label)) for x in examples),
+        "classes": 1 + max(0, *(int(np.max(x.label)) for x in examples)),
         "vocab": ByteTask.vocab if text else 256 if grid else 1 + int(max(map(np.max, texts))),
-        "max_length": max(len(x) for x in texts),
+        "max_length": grid[0] * grid[1] if grid else max(len(x) for x in texts),
         "dual": dual,
         "per_token": dimensions == {1},
         "grid": grid,

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import platform
 import shlex
 import time
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Self
 
@@ -148,7 +148,7 @@ def _make(task: Task, options: TaskOptions, job: Job, partial: Path, max_length:
         "inputs": inputs,
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "seconds": round(time.monotonic() - start, 1),
-        "luna-lra": importlib.metadata.version("luna-lra"),
+        "luna-lra": next((d.version for d in distributions(name="luna-lra")), None),
         "numpy": np.__version__,
         "python": platform.python_version(),
     }

@@ -170,7 +170,7 @@ def check_options(task: Task, options: TaskOptions) -> None:
                 f"{field.name} is read by source={' and source='.join(sources)} only, "
                 f"not by source={options.source}"
             )
-        if least is not None and value is not None and value < least:
+        if None not in (least, value) and not least <= value < float("inf"):
             raise UserError(f"{field.name}={value} is out of range: it must be at least {least}")
     task.check_options(options)
 

@@ -134,7 +134,7 @@ def first_tokens(most: int, vocab: int) -> Callable[..., Any]:
         keys = [np.zeros(len(split), np.int64) for split in everything]
         answers = _constant(train, val, everything)
         best, best_answers = -1.0, answers
-        for n in range(most):
+        for n in range(min(most, train.width)):
             keys = [k * vocab + ids[:, n] for k, ids in zip(keys, firsts, strict=True)]
             table = Table(keys[0], train.labels)
             for i, key in enumerate(keys):
@@ -223,9 +223,10 @@ def _bags(split: Split, codes: Callable[[np.ndarray], np.ndarray], columns: int)
 
 
 def keep(scores: dict[str, Any], path: Path) -> None:
-    """Put the scores into a file of one line per data, in place of those of the same data."""
+    """Put the scores into a file of one line per data, in place of those of the same rules."""
     lines = {item["fingerprint"]: item for item in read_scores(path)}
-    lines[scores["fingerprint"]] = scores
+    known = lines.get(scores["fingerprint"], scores)["rules"]
+    lines[scores["fingerprint"]] = scores | {"rules": known | scores["rules"]}
     ordered = sorted(lines.values(), key=lambda item: (item["task"], item["fingerprint"]))
     text = "".join(json.dumps(item, sort_keys=True) + "\n" for item in ordered)
     write_atomically(path, text.encode())

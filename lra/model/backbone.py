@@ -102,11 +102,7 @@ class EncoderBlock(nn.Module):
         self.norm2 = nn.LayerNorm(model.d_model, eps=style.ln_eps)
         up, down = nn.Linear(model.d_model, model.mlp_dim), nn.Linear(model.mlp_dim, model.d_model)
         self.mlp = nn.Sequential(
-            up,
-            nn.GELU(style.gelu.value),
-            Dropout(model.dropout),
-            down,
-            Dropout(model.dropout),
+            up, nn.GELU(style.gelu.value), Dropout(model.dropout), down, Dropout(model.dropout)
         )
         for linear in (up, down):
             init.ENCODER[style.init](linear)

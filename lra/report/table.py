@@ -115,10 +115,7 @@ def mark_of(cell: pd.Series) -> str:
 
 
 def refuse_mixtures(
-    name: str,
-    runs: pd.DataFrame,
-    of_table: Sequence[str],
-    of_column: Sequence[str],
+    name: str, runs: pd.DataFrame, of_table: Sequence[str], of_column: Sequence[str]
 ) -> None:
     """UserError with every fact in which the runs of one table, or of one column of it, differ; a
     run without a fact is ignored."""

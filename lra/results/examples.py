@@ -34,7 +34,7 @@ def read_examples(path: Path, task: Task) -> list[tuple[str, Any]]:
         elif kind in (".tsv", ".csv"):
             rows = _table(path, task)
         else:
-            rows = [_example(line, task) for line in _text(path).splitlines() if line.strip()]
+            rows = [_example(line, task) for line in _text(path).split("\n") if line.strip()]
     if not rows:
         raise UserError(f"{path} holds no example")
     return [(str(i), row) for i, row in enumerate(rows)]
@@ -61,7 +61,7 @@ def _text(path: Path) -> str:
 
 
 def _table(path: Path, task: Task) -> list[Any]:
-    table = pd.read_csv(path, sep="," if path.suffix == ".csv" else "\t", dtype=str,
+    table = pd.read_csv(path, sep="," if path.suffix.lower() == ".csv" else "\t", dtype=str,
                         keep_default_na=False, encoding_errors="surrogateescape")  # fmt: skip
     for columns in COLUMNS:
         if (len(columns) == 2) is task.dual and {*columns} <= {*table}:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("pytorch-lightning", "hydra-core", "omegaconf", "numpy", "numba", "triton",
+PACKAGES = ("luna-lra", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "numba", "triton",
             "tensorflow-datasets")  # fmt: skip
 # Environment variables that choose instructions, threads or precision.
 SWITCHES = (
@@ -35,7 +35,6 @@ def origin() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     installed = {
         "python": platform.python_version(),
-        "luna-lra": importlib.metadata.version("luna-lra"),
         "torch": str(torch.__version__),  # with its build, such as 2.13.0+cu130, unlike pip's
     }
     for package in PACKAGES:
@@ -76,11 +75,8 @@ def git() -> dict[str, Any]:
     command = ["git", "--no-optional-locks", "-C", str(REPOSITORY)]
     if (REPOSITORY / ".git").exists():
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            changes = ask([*command, "status", "--porcelain"])  # files that git does not know too
-            return {
-                "revision": ask([*command, "rev-parse", "HEAD"]).strip(),
-                "dirty": bool(changes),
-            }
+            dirty = ask([*command, "status", "--porcelain"]) != ""  # new files too
+            return {"revision": ask([*command, "rev-parse", "HEAD"]).strip(), "dirty": dirty}
     return {"revision": None, "dirty": None}
 
 

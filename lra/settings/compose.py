@@ -93,14 +93,19 @@ def _is_reference(value: Any, _: Run) -> bool:
     return bool(numbers) and all(numbers) and value.keys() <= {"parameters", "flops", "examples"}
 
 
+PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
 # Settings, what a value other than None must be, and the same in words.
 RANGES: list[tuple[str, Callable[[Any, Run], bool], str]] = [
-    ("budget limit_minutes protocol.recipe.lr pretrain.recipe.lr", lambda x, _: x > 0,
-     "greater than 0"),
+    ("budget limit_minutes protocol.recipe.lr pretrain.recipe.lr protocol.recipe.eps "
+     "pretrain.recipe.eps", lambda x, _: 0 < x < math.inf, "finite and greater than 0"),
     ("min_evaluations protocol.recipe.steps protocol.recipe.batch protocol.evaluation.every "
-     "pretrain.recipe.steps pretrain.recipe.batch pretrain.every model.n_layers trainer.num_nodes "
-     "trainer.checkpoint_every trainer.log_every", lambda x, _: x >= 1, "at least 1"),
-    ("retries protocol.recipe.warmup pretrain.recipe.warmup", lambda x, _: x >= 0, "at least 0"),
+     "pretrain.recipe.steps pretrain.recipe.batch pretrain.every trainer.threads trainer.num_nodes "
+     "model.n_layers trainer.checkpoint_every trainer.log_every", lambda x, _: x > 0, "at least 1"),
+    ("retries protocol.recipe.warmup pretrain.recipe.warmup protocol.recipe.weight_decay "
+     "pretrain.recipe.weight_decay", lambda x, _: x >= 0, "at least 0"),
+    ("protocol.recipe.betas pretrain.recipe.betas",
+     lambda x, _: len(x) == 2 and all(0 <= beta < 1 for beta in x), "two numbers in [0, 1)"),
+    ("trainer.precision", lambda x, _: x in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
     ("seed pretrain.seed", lambda x, _: 0 <= x < 2**31, "between 0 and 2**31 - 1"),
     ("model.dropout model.attention_dropout", lambda x, _: 0 <= x < 1, "in [0, 1)"),
     ("compute.tolerance.parameters compute.tolerance.flops compute.tolerance.examples",
@@ -120,7 +125,7 @@ RANGES: list[tuple[str, Callable[[Any, Run], bool], str]] = [
      lambda x, run: any(x in [run.attention["name"], *m] for m in run.model.methods.values()),
      "the run's attention, or one of model.methods"),
     ("trainer.devices",
-     lambda x, _: bool(x) if isinstance(x, list) else isinstance(x, int) and x >= 1,
+     lambda x, _: x >= 1 if type(x) is int else isinstance(x, list) and {*map(type, x)} == {int},
      "a number of devices or a list of them, because it is part of the run's identity"),
     ("pretrain.name",
      lambda x, run: x is Objective.none or bool(run.pretrain.recipe and run.pretrain.every),
@@ -174,8 +179,7 @@ def task_settings(name: str, protocol: str) -> tuple[dict[str, Any], int]:
     row_of_own_task(cfg)
     with explained():
         options = cast(dict[str, Any], OmegaConf.to_container(cfg.task, resolve=True))
-        rows = cfg.protocol.get("tasks") or {}
-        length = cfg.protocol.data.max_length if name in rows else task.max_length
+        length = cfg.protocol.data.max_length if name in (cfg.protocol.get("tasks") or {}) else 0
     return options, length or task.max_length
 
 
@@ -308,8 +312,7 @@ def guard(command: Callable[[], Any]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        message = sentence_of(error)
-        if message is None:
+        if (message := sentence_of(error)) is None:
             raise
     print(*map(printable, f"error: {message}".splitlines()), sep="\n", file=sys.stderr)
     return 2

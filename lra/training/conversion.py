@@ -15,10 +15,10 @@ from safetensors import SafetensorError
 
 from lra.base.code import CONVERSION, code_of, hash_parts
 from lra.base.config import UserError, first_line
-from lra.base.disk import disk_errors, write_json
+from lra.base.disk import disk_errors, read_json, write_json
 from lra.data.store import lock
 from lra.runs import environment
-from lra.runs.folder import RESULT, TEACHER, digest, note_other_code
+from lra.runs.folder import RESULT, TEACHER, digest, note_other_code, read_result
 from lra.settings.compose import explained
 from lra.settings.experiment import identity_of
 from lra.settings.presets import fill_in_preset
@@ -85,6 +85,9 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
     waiting = f"another process is making {place}; waiting for it"
     with quiet(), lock(place, waiting), disk_errors(place, MOVE):
         processor, model = _load_model(run, task)
+        for file in (place / "run.json", place / RESULT):
+            if "digest" in (read_json(file) or {}):  # which a conversion gets at its very end
+                read_result(file)
         try:
             facts = pipeline.run(
                 model.eval().to(device),

@@ -132,11 +132,11 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
     run, recipe, name = check.run, check.run.protocol.recipe, check.run.attention["name"]
     usual = {key: plain(p.default) for key, p in luna.options(name).items()}
     usual |= luna.get(name).former_options | {"name": name, "dwc": "none", "normalise": "sum"}
-    options = [f"{key}={v}" for key, v in run.attention.items() if v != usual[key]] or ["defaults"]
+    options = [f"{key}={v}" for key, v in run.attention.items() if v != usual.get(key)]
     preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"
     together = f", {count} processes" if (count := run.processes) > 1 else ""
     print(f"task       {run.task.name}  {prepared.describe()}")
-    print(f"attention  {name}  {' '.join(options)}{preset}")
+    print(f"attention  {name}  {' '.join(options) or 'defaults'}{preset}")
     print("compute    " + check.describe().replace("\n", "\n" + " " * 11))
     print(f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
           f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}")  # fmt: skip

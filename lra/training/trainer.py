@@ -43,8 +43,9 @@ def check_device(run: Run) -> None:
     in bfloat16, and torch in whatever the processor has, which is another run."""
     accelerator, devices = run.trainer.accelerator, run.trainer.devices
     there = torch.accelerator.device_count()
-    needed = max(devices) + 1 if isinstance(devices, list) else devices
-    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not there)
+    listed = isinstance(devices, list)  # GPUs by their numbers
+    needed = max(devices) + 1 if listed else devices
+    on_cpu = not listed and (accelerator == "cpu" or (accelerator == "auto" and not there))
     if not on_cpu and needed > there:
         raise UserError(
             f"trainer.accelerator={accelerator} with trainer.devices={devices} needs {needed} "

@@ -43,12 +43,7 @@ class Skyformer(Attention):
     draw: Tensor  # (m,) integers u * RESOLUTION
 
     def __init__(
-        self,
-        slot: Slot,
-        *,
-        landmarks: int = 128,
-        ridge: float = 0.1,
-        inverse_steps: int | None = 6,
+        self, slot: Slot, *, landmarks: int = 128, ridge: float = 0.1, inverse_steps: int | None = 6
     ):
         super().__init__(slot)
         if landmarks < 2 or landmarks % 2:

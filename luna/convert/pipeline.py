@@ -216,8 +216,7 @@ def _check_head(model: Any, task: tasks.ConversionTask, data: str | Path | None)
     task.check_head([model.config.id2label[i] for i in range(classes)], data)
     if model.config.problem_type is None:
         # transformers writes it at the first training step, of which a resumed run may have none.
-        kind = "single_label_classification" if classes > 1 else "regression"
-        model.config.problem_type = kind
+        model.config.problem_type = "regression" if classes == 1 else "single_label_classification"
 
 
 def _finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -241,13 +241,14 @@ def _choose(layers: str | Sequence[int], n: int) -> list[int]:
     if layers == "all":
         return list(range(n))
     last = re.fullmatch(r"last:([1-9]\d*)", layers) if isinstance(layers, str) else None
-    numbers: Sequence[Any] = range(n - int(last[1]), n) if last else sorted(set(layers))
+    given = layers if isinstance(layers, Iterable) else [layers]
+    numbers: list[Any] = [*range(n - int(last[1]), n)] if last else [*given]
     if not numbers or any(i not in range(n) for i in numbers):
         raise LunaError(
             f"layers must be 'all', 'last:k' with k in 1..{n}, or numbers from 0 to {n - 1}, "
             f"got {layers!r}"
         )
-    return list(numbers)
+    return sorted(set(numbers))
 
 
 def build_attention(

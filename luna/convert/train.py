@@ -32,6 +32,7 @@ from luna.convert.swap import (
     feature_parameters,
     own_loss,
 )
+from luna.registry import build
 
 STATES = ("stage1.pt", "stage2.pt")
 CLIP = 1.0  # norm of stage 2's gradients
@@ -293,7 +294,7 @@ def redraw_dead(
         attention, n_heads = feature_maps(student)[layer], len(fit.dead[layer])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1_000_003 * step + len(drawn))
-            fresh = type(attention)(attention.slot, **described(student)["options"])
+            fresh = build(attention.name, **described(student)["options"] | vars(attention.slot))
         changed = False
         for old, new in zip(attention.parameters(), fresh.parameters(), strict=True):
             per_head = old.ndim > 0 and len(old) == n_heads

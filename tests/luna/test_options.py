@@ -84,7 +84,15 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options", "message"), REFUSED)
+REFUSED_SLOTS = [
+    ("softmax", {"causal": "no"}, "causal must be bool, got 'no'"),
+    ("softmax", {"dropout": 1.0}, "dropout=1.0 is out of range"),
+    ("softmax", {"head_dim": 0}, "head_dim must be greater than 0"),
+    ("performer", {"seed": None}, "seed must be int"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "message"), REFUSED + REFUSED_SLOTS)
 def test_refused_options_are_named(name: str, options: dict[str, Any], message: str):
     with pytest.raises(LunaError) as refusal:
         build(name, **options)

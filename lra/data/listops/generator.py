@@ -176,11 +176,7 @@ def block(number: int, shape: TreeShape, seed: int, stream: int | None = None) -
 
 
 def generate(
-    shape: TreeShape,
-    *,
-    seed: int,
-    workers: int = 1,
-    make: Callable[..., ExpressionBlock] = block,
+    shape: TreeShape, *, seed: int, workers: int = 1, make: Callable[..., ExpressionBlock] = block
 ) -> Iterator[tuple[np.ndarray, int]]:
     """Draw distinct accepted expressions without end, as (token ids, value)."""
     seen: set[bytes] = set()

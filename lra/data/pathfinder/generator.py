@@ -119,10 +119,7 @@ class SnakeGrower:
         for _ in range(SEED_TRIES):
             angle = self.angles[below(rng, 360)]
             around = below(rng, 360) * math.pi / 180
-            tail = (
-                round(row + distance * sine(around)),
-                round(column + distance * cosine(around)),
-            )
+            tail = (round(row + distance * sine(around)), round(column + distance * cosine(around)))
             if (second := self._seed(tail, angle)) is not None:
                 return first, second
         return None

@@ -38,10 +38,7 @@ CERTAIN = 2**38
 
 def move(at: Point, angle: float, distance: float) -> Point:
     row, column = at
-    return (
-        math.ceil(row + distance * sine(angle)),
-        math.ceil(column + distance * cosine(angle)),
-    )
+    return (math.ceil(row + distance * sine(angle)), math.ceil(column + distance * cosine(angle)))
 
 
 def reverse(angle: float) -> float:

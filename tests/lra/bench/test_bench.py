@@ -130,9 +130,7 @@ def test_ratios_are_taken_within_a_round():
 def test_the_roofline_share_is_that_of_each_round():
     measured = [row("luna", 4, [1.0, 2.0]), row(PRODUCT, 4, [1.0, 4.0])]
     more = roofline({"luna": 10, PRODUCT: 40}, measured)
-    assert {(r.case, r.measure): r.values for r in more} == {
-        ("luna", "share"): [0.25, 0.5],
-    }
+    assert {(r.case, r.measure): r.values for r in more} == {("luna", "share"): [0.25, 0.5]}
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path):

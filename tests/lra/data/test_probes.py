@@ -115,6 +115,7 @@ def test_one_table_holds_for_all_examples_to_be_memorised(tmp_path: Path) -> Non
     ("task", "words", "message"),
     [
         ("single", "strength=-1", "strength=-1.0 is out of range"),
+        ("single", "strength=nan", "strength=nan is out of range"),
         ("fuzzy", "keys=100 size=3", "size=3 tokens of keys=100 make more than"),
         ("fuzzy", "keys=2 size=3 pairs=9", "needs as many different keys, not keys=8"),
     ],

@@ -262,3 +262,10 @@ def test_a_dataset_of_columns(tmp_path: Path):
 def test_what_cannot_be_examples_is_refused(train: Any, message: str):
     with pytest.raises(UserError, match=message):
         data.from_arrays("wrong", train)
+
+
+def test_pictures_of_another_size_than_the_grid_are_refused(tmp_path: Path):
+    colours = [np.full((4, 4, 3), i) for i in range(20)]  # are 48 numbers, and no grey picture
+    data.from_arrays("rgb", (colours, [0, 1] * 10), grid=(4, 4))
+    with pytest.raises(UserError, match="an image of train has 48 pixels; rgb has 16"):
+        trained(tmp_path, "rgb")

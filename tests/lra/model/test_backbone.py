@@ -11,14 +11,7 @@ from torch import nn
 import luna
 from lra.base.config import Pooling
 
-from .kit import (
-    CLEAN,
-    TINY,
-    Task,
-    count,
-    example,
-    network,
-)
+from .kit import CLEAN, TINY, Task, count, example, network
 
 
 def test_layers_have_random_streams_of_their_own():

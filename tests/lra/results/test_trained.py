@@ -252,8 +252,9 @@ def test_every_kind_of_file_is_read(tmp_path: Path):
     listops, retrieval, image = map(data.get, ("listops", "retrieval", "image"))
     for name, text, task, expected in (
         ("basic.tsv", "Source\tTarget\n3\t3\n[MAX 1 2 ]\t2\n", listops, ["3", "[MAX 1 2 ]"]),
-        ("pairs.csv", 'text1,text2\n"a, b",c\n', retrieval, [["a, b", "c"]]),
+        ("PAIRS.CSV", 'text1,text2\n"a, b",c\n', retrieval, [["a, b", "c"]]),
         ("pairs.txt", "a\tb\n", retrieval, [["a", "b"]]),
+        ("lines.txt", "3\n\n4\u2028\x0c5\n", listops, ["3", "4\u2028\x0c5"]),
     ):
         (tmp_path / name).write_text(text, encoding="utf-8")
         assert read_examples(tmp_path / name, task) == [(str(i), e) for i, e in enumerate(expected)]

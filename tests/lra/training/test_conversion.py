@@ -166,6 +166,10 @@ def test_images_from_local_folders(tmp_path, capsys, monkeypatch):
     [stored] = load_records([tmp_path])
     assert stored.facts == json.loads(json.dumps(record))
     assert printed.err + capsys.readouterr().err == ""
+    for text in ("{", json.dumps(stored.facts | {"score": 1.0})):  # damaged; edited
+        stored.path.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match=r"result\.json is damaged or invalid"):
+            conversion.convert(compose("attention=t2r", *common))
     assert record["scores"]["teacher"]["score"] == teacher["score"]
     model = tmp_path / "runs/convert/image_folder/tiny-vit/teacher/seed-0/model"
     assert json.loads((model / "config.json").read_text(encoding="utf-8"))["label2id"]["green"] == 1

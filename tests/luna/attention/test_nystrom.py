@@ -7,13 +7,7 @@ import torch
 
 from luna.attention.nystrom import inverse
 
-from ..kit import (
-    N,
-    build,
-    difference,
-    qkv,
-    softmax_attention,
-)
+from ..kit import N, build, difference, qkv, softmax_attention
 
 
 @pytest.mark.parametrize(("steps", "order"), [(6, 4e-2), (12, 4e-4), (20, 3e-7), (40, 4e-13)])

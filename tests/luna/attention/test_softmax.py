@@ -6,16 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ..kit import (
-    MASKS,
-    N,
-    assert_defined,
-    build,
-    difference,
-    mask_of,
-    qkv,
-    softmax_attention,
-)
+from ..kit import MASKS, N, assert_defined, build, difference, mask_of, qkv, softmax_attention
 
 
 @pytest.mark.parametrize("profile", ["strict", "published", "official"])

@@ -120,10 +120,7 @@ def test_ways_to_decode_that_a_state_does_not_have():
     block, packed = torch.ones(3, 1, 12, 12).bool(), torch.arange(12)[None] % 5
     wanted = {"output_attentions": True, "return_dict_in_generate": True}
     for call, reason in (
-        (
-            lambda: student.generate(ids, cache_implementation="static", **GREEDY),
-            "StaticCache",
-        ),
+        (lambda: student.generate(ids, cache_implementation="static", **GREEDY), "StaticCache"),
         (lambda: student.generate(ids[:1], prompt_lookup_num_tokens=2, **GREEDY), "cannot forget"),
         (lambda: student.generate(ids[:1], assistant_model=model, **GREEDY), "cannot forget"),
         (lambda: llama.generate(ids, **wanted, **GREEDY), "no attention map over earlier tokens"),

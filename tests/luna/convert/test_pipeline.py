@@ -19,16 +19,7 @@ from luna.convert.tasks.base import predict
 from luna.convert.tasks.glue import TASKS, Texts, read_examples
 from luna.convert.tasks.images import Images
 
-from .kit import (
-    PREPROCESSOR,
-    VOCAB,
-    Interrupted,
-    bert,
-    comes_again,
-    paint,
-    transformers,
-    vit,
-)
+from .kit import PREPROCESSOR, VOCAB, Interrupted, bert, comes_again, paint, transformers, vit
 
 RECIPE = ConversionRecipe(stage1_steps=60, batch=16, lr=1e-3, epochs=2, max_length=16)
 COLOURS = {0: "blue", 1: "green", 2: "red"}

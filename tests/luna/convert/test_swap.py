@@ -63,7 +63,8 @@ def test_layers_that_stay_softmax():
     assert not torch.equal(logits(convert(model, "hedgehog"), batch), logits(student, batch))
     assert describe(student)["layers"] == ["bert.encoder.layer.1.attention.self"]
     assert all(".layer.1." in name for name in feature_parameters(student))
-    assert describe(convert(model, layers="last:1"))["layer_numbers"] == [1]
+    for one in ("last:1", 1):
+        assert describe(convert(model, layers=one))["layer_numbers"] == [1]
 
 
 def test_the_seed_decides_the_feature_maps_and_leaves_the_global_stream_alone():
@@ -116,6 +117,9 @@ def test_converting_twice_and_reverting_a_plain_model_are_refused():
         ({"attention": "transnormer"}, "must divide by the sum of weights"),
         ({"layers": [2]}, "from 0 to 1"),
         ({"layers": []}, "from 0 to 1"),
+        ({"layers": 2}, "from 0 to 1"),
+        ({"layers": None}, "from 0 to 1"),
+        ({"layers": [0, "a"]}, "from 0 to 1"),
         ({"layers": "last:3"}, "k in 1..2"),
         ({"layers": "first"}, "'all', 'last:k'"),
     ],

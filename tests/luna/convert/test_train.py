@@ -11,14 +11,7 @@ import pytest
 import torch
 
 from luna.base import LunaError
-from luna.convert import (
-    attention_maps,
-    convert,
-    describe,
-    distill,
-    feature_parameters,
-    finetune,
-)
+from luna.convert import attention_maps, convert, describe, distill, feature_parameters, finetune
 from luna.convert.maps import Fit
 from luna.convert.swap import feature_maps
 from luna.convert.train import STATES, build_optimizer, rate_factor, redraw_dead, write_whole
@@ -167,7 +160,7 @@ def test_a_dead_head_is_drawn_again_once():
 
 
 def test_a_shared_map_is_drawn_again_only_when_all_heads_are_dead():
-    student = convert(bert(), "luna", share="layer")
+    student = convert(bert(), "luna", share="layer", normalise="sum")
     name = next(iter(feature_maps(student)))
     optimizer = torch.optim.AdamW(feature_parameters(student).values())
     assert redraw_dead(student, Fit(dead={name: [1.0, 1.0, 1.0, 0.0]}), optimizer, [], 1) == []

@@ -105,19 +105,24 @@ def test_an_unbalanced_preparation_keeps_its_name() -> None:
 def test_a_rule_that_a_task_lacks_is_refused(tmp_path: Path) -> None:
     options = lra.data.configure("listops", ["source=tiny"])
     prepared = prepare(options, max_length=64, data_dir=tmp_path)
-    with pytest.raises(
-        UserError, match="has no rule 'first operater'; did you mean first operator"
-    ):
+    with pytest.raises(UserError, match="no rule 'first operater'; did you mean first operator"):
         baselines(prepared, registry.get("listops"), ["first operater"])
 
 
 def test_scores_are_kept_once_per_data(tmp_path: Path) -> None:
     first = {"task": "listops", "fingerprint": "a", "rules": {}}
-    for scored in (first, {**first, "fingerprint": "b"}, {**first, "rules": {"constant": {}}}):
+    one, other = ({**first, "rules": {rule: {}}} for rule in ("constant", "bag"))
+    for scored in (one, {**first, "fingerprint": "b"}, other):
         keep(scored, tmp_path / "rules.jsonl")
     lines = read_scores(tmp_path / "rules.jsonl")
     assert [line["fingerprint"] for line in lines] == ["a", "b"]
-    assert lines[0]["rules"] == {"constant": {}}
+    assert lines[0]["rules"] == {"constant": {}, "bag": {}}  # of one data, in two commands
+
+
+def test_rules_of_inputs_shorter_than_six_tokens(tmp_path: Path) -> None:
+    short = prepare(lra.data.configure("listops", ["source=tiny"]), max_length=4, data_dir=tmp_path)
+    rules = baselines(short, registry.get("listops"), ["first tokens"])["rules"]
+    assert 0 <= rules["first tokens"]["test"] <= 1
 
 
 def test_recall_is_not_answered_by_frequency(tmp_path: Path) -> None:
