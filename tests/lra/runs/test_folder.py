@@ -7,6 +7,7 @@ import pytest
 from lra.base.config import UserError
 from lra.base.disk import read_json
 from lra.results import record as records
+from lra.runs import environment
 from lra.runs import folder as runs
 from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
@@ -104,3 +105,8 @@ def test_a_resumed_run_says_when_it_first_began(folder, monkeypatch: pytest.Monk
     resumed.finish({"test": {"accuracy": 0.25}, "dev": {}})
     times = read_json(resumed.result_file)["times"]
     assert times["begun"] < times["started"] == times["finished"] == "2999-01-01T00:00:00+0000"
+
+
+def test_a_clone_that_is_not_installed_names_its_versions(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.Distribution.discover", lambda **_: iter(()))
+    assert {*environment.versions()} == {"python", "torch"}
