@@ -225,8 +225,8 @@ def _bags(split: Split, codes: Callable[[np.ndarray], np.ndarray], columns: int)
 def keep(scores: dict[str, Any], path: Path) -> None:
     """Put the scores into a file of one line per data, in place of those of the same rules."""
     lines = {item["fingerprint"]: item for item in read_scores(path)}
-    known = lines.get(scores["fingerprint"], scores)["rules"]
-    lines[scores["fingerprint"]] = scores | {"rules": known | scores["rules"]}
+    before = lines.get(scores["fingerprint"], scores)["rules"]
+    lines[scores["fingerprint"]] = scores | {"rules": before | scores["rules"]}
     ordered = sorted(lines.values(), key=lambda item: (item["task"], item["fingerprint"]))
     text = "".join(json.dumps(item, sort_keys=True) + "\n" for item in ordered)
     write_atomically(path, text.encode())

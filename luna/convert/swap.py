@@ -241,8 +241,8 @@ def _choose(layers: str | Sequence[int], n: int) -> list[int]:
     if layers == "all":
         return list(range(n))
     last = re.fullmatch(r"last:([1-9]\d*)", layers) if isinstance(layers, str) else None
-    given = layers if isinstance(layers, Iterable) else [layers]
-    numbers: list[Any] = [*range(n - int(last[1]), n)] if last else [*given]
+    several = layers if isinstance(layers, Iterable) else [layers]
+    numbers: list[Any] = [*range(n - int(last[1]), n)] if last else [*several]
     if not numbers or any(i not in range(n) for i in numbers):
         raise LunaError(
             f"layers must be 'all', 'last:k' with k in 1..{n}, or numbers from 0 to {n - 1}, "
