@@ -254,6 +254,7 @@ def _save(
     what = f"{column}: {table.spec.title}" if column else table.spec.title
     data = " / ".join(runs["data.provenance"].dropna().unique()) or "source as named"
     title = f"{what}\n{steps} steps, {seeds}; {conditions(table.runs)}\ndata: {data}"
-    height = 1.3 + 0.19 * len(table.rows) if fill is scores else 4.6  # inches
+    of_row = 0.27 if any("\n" in name for _, name, _ in _looks(table, table.rows.index)) else 0.19
+    height = 1.3 + of_row * len(table.rows) if fill is scores else 4.6  # inches
     stem = folder / f"{table.spec.name}-{name}"
     return look.save_figure(stem, lambda f: fill(f, table, column), title, height)
