@@ -85,9 +85,9 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
     waiting = f"another process is making {place}; waiting for it"
     with quiet(), lock(place, waiting), disk_errors(place, MOVE):
         processor, model = _load_model(run, task)
-        for file in (place / "run.json", place / RESULT):
-            if "digest" in (read_json(file) or {}):  # which a conversion gets at its very end
-                read_result(file)
+        read_json(place / "run.json")  # refuses a damaged one, as the next line does
+        if "digest" in (read_json(place / RESULT) or {}):  # which a conversion gets last
+            read_result(place / RESULT)
         try:
             facts = pipeline.run(
                 model.eval().to(device),
