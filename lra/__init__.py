@@ -28,8 +28,18 @@ if TYPE_CHECKING:
     from lra.results.trained import Predictions, Trained
     from lra.settings.compose import Run
 
-__all__ = ["Predictions", "Record", "Records", "Run", "Trained", "UserError", "compose", "load",
-           "records", "train"]  # fmt: skip
+__all__ = [
+    "Predictions",
+    "Record",
+    "Records",
+    "Run",
+    "Trained",
+    "UserError",
+    "compose",
+    "load",
+    "records",
+    "train",
+]
 
 _TYPES = {
     "Predictions": "results.trained",

@@ -118,8 +118,10 @@ def _check_choices(words: Sequence[str]) -> None:
     others = ("attention", "experiment", "hydra", "+", "--", "-c")
     alone = not any(word.startswith(others) for word in words)
     if alone and any(word.startswith("task=") for word in words):
-        raise UserError("no attention is chosen: add attention=luna, or another of `lra list`; "
-                        "`lra plan` with the same words says how long it takes")  # fmt: skip
+        raise UserError(
+            "no attention is chosen: add attention=luna, or another of `lra list`; "
+            "`lra plan` with the same words says how long it takes"
+        )
 
 
 def _train(cfg: DictConfig) -> None:
@@ -188,8 +190,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     width, lines = shutil.get_terminal_size().columns, [EXAMPLES]
     for purpose, names in PURPOSES.items():
         listed = (f"  {name:10} {helps[name]}" for name in names)
-        lines += [f"{purpose}:", *(textwrap.fill(x, width, subsequent_indent=" " * 13)
-                                   for x in listed), ""]  # fmt: skip
+        lines += [
+            f"{purpose}:",
+            *(textwrap.fill(x, width, subsequent_indent=" " * 13) for x in listed),
+            "",
+        ]
     parser.description = "\n".join(lines)
     return parser.parse_args(words)
 

@@ -48,18 +48,28 @@ def write(kind: str, name: str, *, weights: bool = False) -> None:
         template, group = "weights" if weights else "features", "luna.attention"
         then = f"lra check {name}\n  lra train experiment=demo attention={name}"
     package = module.replace("_", "-")
-    files = {here / package / "pyproject.toml": "project",
-             here / package / f"{module}.py": template}  # fmt: skip
+    files = {
+        here / package / "pyproject.toml": "project",
+        here / package / f"{module}.py": template,
+    }
     then = f"pip install -e {package}\n  {then}"
     if kind == "attention" and (root / "pyproject.toml").exists() and here.is_relative_to(root):
-        files = {root / "luna" / "attention" / f"{name}.py": template,
-                 CONFIGS / "attention" / f"{name}.yaml": "options"}  # fmt: skip
+        files = {
+            root / "luna" / "attention" / f"{name}.py": template,
+            CONFIGS / "attention" / f"{name}.yaml": "options",
+        }
         then = f"make test K={name}\n  lra train experiment=demo attention={name}"
     for path in files:
         if path.exists():
             raise UserError(f"{path} exists already; remove it, or choose another name")
-    words = {"name": name, "Name": title, "module": module, "package": package, "group": group,
-             "entry": entry}  # fmt: skip
+    words = {
+        "name": name,
+        "Name": title,
+        "module": module,
+        "package": package,
+        "group": group,
+        "entry": entry,
+    }
     for path, template in files.items():
         text = (PACKAGE / "templates" / f"{template}.txt").read_text(encoding="utf-8")
         with disk_errors(path):

@@ -72,9 +72,14 @@ class State(NamedTuple):
 
 
 def continued_sums(
-    state: tuple[Tensor, Tensor] | None, phi_q: Tensor, phi_k: Tensor, v: Tensor,
-    chunk: int = 128, *, absolute: bool = False,
-) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:  # fmt: skip
+    state: tuple[Tensor, Tensor] | None,
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    chunk: int = 128,
+    *,
+    absolute: bool = False,
+) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
     """`causal_linear_sums` of tokens that follow those of a state (S, z); the state comes first."""
     N, c = causal_linear_sums(phi_q, phi_k, v, chunk, absolute=absolute)
     S, z = phi_k.mT @ v, (phi_k.abs() if absolute else phi_k).sum(-2)

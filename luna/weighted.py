@@ -47,9 +47,15 @@ class WeightedState(NamedTuple):
 
 
 def causal_weighted_sums(
-    phi_q: Tensor, phi_k: Tensor, a: Tensor, v: Tensor, *, floor: float = 0.0, chunk: int = 128,
+    phi_q: Tensor,
+    phi_k: Tensor,
+    a: Tensor,
+    v: Tensor,
+    *,
+    floor: float = 0.0,
+    chunk: int = 128,
     state: WeightedState | None = None,
-) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:  # fmt: skip
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
     """S, z and their unit after these tokens, which follow those of `state`; then N (B, H, n, e)
     and c (B, H, n) of o = N / den(c), like `luna.sums.causal_linear_sums`.
 

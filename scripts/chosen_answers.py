@@ -22,10 +22,11 @@ def thin(path: Path) -> None:
     records = read_sweep(path)
     kept = {r.run: r.answers for r in records if r.run in chosen and r.answers is not None}
     facts = [
-        r.facts if r.run in kept or "answers" not in r.facts
+        r.facts
+        if r.run in kept or "answers" not in r.facts
         else r.facts | {"answers": {k: v for k, v in r["answers"].items() if k != "packed"}}
         for r in records
-    ]  # fmt: skip
+    ]
     write_answers(path.with_suffix(".npz"), kept)
     write_atomically(path, "".join(f"{line}\n" for line in lines_of(facts)).encode())
     print(f"{path}: {len(records)} records, {len(kept)} with answers")

@@ -23,8 +23,10 @@ from luna.linear import KernelAttention
 
 RESULTS = Path("results/normalise/gradients.csv")
 OUTPUTS = {"relu": "true", "exponential": "exp", "signed": "false"}
-RUNS = [*((3e-3, output, divisor) for output in OUTPUTS for divisor in ("sum", "rms")),
-        *((1e-2, "signed", divisor) for divisor in ("sum", "rms"))]  # fmt: skip
+RUNS = [
+    *((3e-3, output, divisor) for output in OUTPUTS for divisor in ("sum", "rms")),
+    *((1e-2, "signed", divisor) for divisor in ("sum", "rms")),
+]
 
 
 def largest_gradients(nonneg: str, normalise: str, rate: float) -> tuple[list[float], float]:
@@ -41,10 +43,18 @@ def largest_gradients(nonneg: str, normalise: str, rate: float) -> tuple[list[fl
             )
         return phi_q, phi_k
 
-    words = ["experiment=recall", "attention=luna", "attention.evaluate=piecewise",
-             f"attention.nonneg={nonneg}", f"attention.normalise={normalise}", "task.pairs=64",
-             f"protocol.recipe.lr={rate}", "trainer=cpu", "trainer.threads=1",
-             "trainer.progress=off"]  # fmt: skip
+    words = [
+        "experiment=recall",
+        "attention=luna",
+        "attention.evaluate=piecewise",
+        f"attention.nonneg={nonneg}",
+        f"attention.normalise={normalise}",
+        "task.pairs=64",
+        f"protocol.recipe.lr={rate}",
+        "trainer=cpu",
+        "trainer.threads=1",
+        "trainer.progress=off",
+    ]
     with tempfile.TemporaryDirectory() as runs, patch.object(KernelAttention, "features", watched):
         run = lra.compose([*words, f"runs_dir={runs}"])
         score = lra.train(run).score

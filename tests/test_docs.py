@@ -26,8 +26,12 @@ from lra.sweeps.status import jobs
 from tests.luna.convert import kit
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")),
-         "results/README.md"]  # fmt: skip
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")),
+    "results/README.md",
+]
 PROGRAMS = "make|lra|python|pip|pre-commit|torchrun|srun|ray|source|export|eval|docker"
 
 # Beginnings of commands, and why they are not run here.
@@ -167,8 +171,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "docs" / "attentions.md", "docs")
     kit.checkpoint(Path("model"))
     Path("glue/MRPC").mkdir(parents=True)
-    pairs = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-             *["1\t1\t2\tgood film\tgood film", "0\t3\t4\tgood film\tbad film"] * 4]  # fmt: skip
+    pairs = [
+        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+        *["1\t1\t2\tgood film\tgood film", "0\t3\t4\tgood film\tbad film"] * 4,
+    ]
     for split in ("train", "dev"):
         Path(f"glue/MRPC/{split}.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     return tmp_path

@@ -45,8 +45,19 @@ IGNORED = re.compile(r"lock$")  # names of files that hold nothing of a result
 LEFTOVER = re.compile(r"\.partial|\.replaced|\.tmp-")  # of unfinished files
 CHANGING = ("status.json", "metrics.csv", ".ckpt", ".npz")  # whole at any time, but not yet final
 MADE_ONCE = ("result.json", "pretrained.json", "manifest.json")
-VARYING = {"at", "checksum", "clock", "command", "digest", "git", "peak_memory_mib", "seconds",
-           "steps_per_second", "switches", "times"}  # facts that equal runs differ in # fmt: skip
+VARYING = {
+    "at",
+    "checksum",
+    "clock",
+    "command",
+    "digest",
+    "git",
+    "peak_memory_mib",
+    "seconds",
+    "steps_per_second",
+    "switches",
+    "times",
+}  # facts that equal runs differ in
 # Commands run in forks of one process, which has imported everything.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["lra.training.run", "lra.results.trained", __name__])
@@ -312,8 +323,13 @@ def test_a_killed_sweep_ends_with_its_runs(commands: Commands, monkeypatch: pyte
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     folder, runs = commands.home.parent, commands.home / "runs"
     monkeypatch.setenv("JOBLIB_TEMP_FOLDER", str(folder))  # else it leaves files in /dev/shm
-    words = [*SMALL, "protocol.recipe.steps=150", "protocol.evaluation.every=50",
-             f"data_dir={commands.home / 'data'}", f"runs_dir={runs}"]  # fmt: skip
+    words = [
+        *SMALL,
+        "protocol.recipe.steps=150",
+        "protocol.evaluation.every=50",
+        f"data_dir={commands.home / 'data'}",
+        f"runs_dir={runs}",
+    ]
     commands.restore("train")
     for seed in (1, 2, 3):
         commands.add(f"seed {seed}", "train", *words, f"seed={seed}")

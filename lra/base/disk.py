@@ -17,8 +17,18 @@ from lra.base.config import UserError, readable
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 BROKEN = (errno.EIO, errno.ESTALE)  # the second is a network's disk that went away
-CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
-          errno.EFBIG, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT)  # fmt: skip
+CLOSED = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.EFBIG,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+)
 
 
 def sentence(error: OSError, place: Path | str, hint: str) -> str | None:

@@ -34,10 +34,12 @@ def attention_benchmark(options: Namespace) -> Benchmark:
         stem="causal" if options.causal else "attention",
         title=f"Every {'causal ' * options.causal}attention alone, by length",
         notes=notes,
-        cases={word: partial(attention_calls, word, batch=options.batch, causal=options.causal)
-               for word in words},
+        cases={
+            word: partial(attention_calls, word, batch=options.batch, causal=options.causal)
+            for word in words
+        },
         base="softmax",
-    )  # fmt: skip
+    )
 
 
 def luna_benchmark(options: Namespace) -> Benchmark:
@@ -80,11 +82,18 @@ def attention_calls(
     name, _, profile = method.partition("@")
     options |= {"causal": True} if causal else {}  # not every method has this option
     with device:
-        attention = luna.build(name, n_heads=HEADS, head_dim=width, max_len=n + causal,
-                               profile=profile or "strict", **options)  # fmt: skip
+        attention = luna.build(
+            name,
+            n_heads=HEADS,
+            head_dim=width,
+            max_len=n + causal,
+            profile=profile or "strict",
+            **options,
+        )
         x = torch.randn(batch, n, HEADS * width)
-        q, k, v = (torch.randn(batch, HEADS, n, d, requires_grad=True)
-                   for d in (width, width, WIDTH))  # fmt: skip
+        q, k, v = (
+            torch.randn(batch, HEADS, n, d, requires_grad=True) for d in (width, width, WIDTH)
+        )
         gradient = torch.randn_like(v)
 
     @torch.no_grad()
@@ -120,19 +129,24 @@ def convert_benchmark(options: Namespace) -> Benchmark:
             "float32, no gradients; softmax is torch's fused kernel",
             f"generate, of a decoder: {TOKENS} tokens behind a prompt of n, the prompt included",
         ],
-        cases={method: partial(model_calls, name, batch, method)
-               for method in ["softmax", *options.methods]},
+        cases={
+            method: partial(model_calls, name, batch, method)
+            for method in ["softmax", *options.methods]
+        },
         base="softmax",
-    )  # fmt: skip
+    )
 
 
 def model_calls(geometry: str, batch: int, method: str, n: int, device: torch.device) -> Calls:
     layers, heads, width = MODELS[geometry]
     library, decoder = transformers(), geometry == "gpt2"
     sizes: dict[str, Any] = {
-        "num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width,
-        "max_position_embeddings": n + TOKENS, "attn_implementation": "sdpa",
-    }  # fmt: skip
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "hidden_size": width,
+        "max_position_embeddings": n + TOKENS,
+        "attn_implementation": "sdpa",
+    }
     torch.manual_seed(0)
     if decoder:
         model = library.GPT2LMHeadModel(library.GPT2Config(**sizes))

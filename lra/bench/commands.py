@@ -14,16 +14,23 @@ LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]
 GEOMETRIES = ("minilm", "bert-base", "gpt2")
 # What every benchmark measures, and the defaults of its options.
 BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "attention": ("time and memory of every attention alone, by length",
-                  {"methods": [], "lengths": LENGTHS, "batch": 1}),
-    "luna": ("LUNA's evaluations, linear attention and fused softmax, by length",
-             {"lengths": [1024, 4096], "batch": 8}),
-    "convert": ("a converted model and its softmax original, by length",
-                {"methods": ["luna", "hedgehog", "t2r"], "lengths": [128, 256, *LENGTHS[:-1]],
-                 "batch": 1}),
-    "train": ("a training step of a run's settings, and how close it is to what the device can do",
-              {"methods": []}),
-}  # fmt: skip
+    "attention": (
+        "time and memory of every attention alone, by length",
+        {"methods": [], "lengths": LENGTHS, "batch": 1},
+    ),
+    "luna": (
+        "LUNA's evaluations, linear attention and fused softmax, by length",
+        {"lengths": [1024, 4096], "batch": 8},
+    ),
+    "convert": (
+        "a converted model and its softmax original, by length",
+        {"methods": ["luna", "hedgehog", "t2r"], "lengths": [128, 256, *LENGTHS[:-1]], "batch": 1},
+    ),
+    "train": (
+        "a training step of a run's settings, and how close it is to what the device can do",
+        {"methods": []},
+    ),
+}
 
 
 def add_parser(commands: Any, draw: Callable[[BenchResult, Path], list[Path]]) -> None:
@@ -48,8 +55,13 @@ def add_parser(commands: Any, draw: Callable[[BenchResult, Path], list[Path]]) -
         if name == "convert":
             add("--geometry", choices=GEOMETRIES, default="minilm", help="gpt2 generates too")
         add("--rounds", type=int, default=5, help="over all cases")
-        add("--write", type=Path, nargs="?", const=Path("results/bench"),
-            help="numbers, page, figure; a folder")  # fmt: skip
+        add(
+            "--write",
+            type=Path,
+            nargs="?",
+            const=Path("results/bench"),
+            help="numbers, page, figure; a folder",
+        )
         parser.set_defaults(**defaults, run=lambda options: _run(options, draw))
 
 

@@ -139,9 +139,16 @@ def first_steps(words: list[str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as runs_dir:
         run = replace(run, trainer=trainer, logger={}, runs_dir=runs_dir)
         folder, module = RunFolder(run, ""), build(run)
-        lightning = trainer_for(folder, Checkpoints(folder), watch, max_steps=STEPS + 1,
-                                min_steps=4, max_time=LONGEST, val_check_interval=None,
-                                limit_val_batches=EVALUATED)  # fmt: skip
+        lightning = trainer_for(
+            folder,
+            Checkpoints(folder),
+            watch,
+            max_steps=STEPS + 1,
+            min_steps=4,
+            max_time=LONGEST,
+            val_check_interval=None,
+            limit_val_batches=EVALUATED,
+        )
         with folder.lock():
             lightning.fit(module, train)
         costs = {"start": watch.ends[0] - began, "step": watch.lap()}
@@ -191,9 +198,16 @@ def show_plan(options: Namespace) -> None:
             print(f"not counted, because it cannot be measured: {error}", file=sys.stderr)
             continue
         print(f" {costs['step']:.2g} s a step", file=sys.stderr)
-        table.append({"runs": group.left, "steps": group.run.protocol.recipe.steps,
-                      "a step": f"{costs['step']:.2g} s", "one run": str(_time(group.seconds)),
-                      "MiB": round(costs["peak"]), "runs like": name})  # fmt: skip
+        table.append(
+            {
+                "runs": group.left,
+                "steps": group.run.protocol.recipe.steps,
+                "a step": f"{costs['step']:.2g} s",
+                "one run": str(_time(group.seconds)),
+                "MiB": round(costs["peak"]),
+                "runs like": name,
+            }
+        )
     if groups := [group for group in groups if group.costs]:
         print(pd.DataFrame(table).to_string(index=False))
         print(totals(groups, *jobs_at_once(launcher, left)))
@@ -211,8 +225,10 @@ def totals(groups: Sequence[RunGroup], number: int, beside: int) -> str:
     peaks = sorted((group.costs["peak"] for group in each), reverse=True)[:beside]
     room = each[0].costs["room"]
     full = "; they DO NOT FIT" if sum(peaks) > room else ""
-    lines = [f"{_time(seconds)} for {len(each)} runs, {number} at once",
-             f"memory at once: up to {sum(peaks):,.0f} of {room:,.0f} MiB{full}"]  # fmt: skip
+    lines = [
+        f"{_time(seconds)} for {len(each)} runs, {number} at once",
+        f"memory at once: up to {sum(peaks):,.0f} of {room:,.0f} MiB{full}",
+    ]
     if made_up := sorted({group.run.task.name for group in groups if not group.costs["val"]}):
         lines.append(f"not prepared, so made-up ids and no evaluation: {', '.join(made_up)}")
     return "\n".join(lines)

@@ -23,8 +23,11 @@ from lra.runs import environment
 
 ANY = "any"  # every measure
 CALLS = {"train": "forward + backward", "token": "one more token"}
-KINDS = {"seconds": ("time, ms", 1e3), "bytes": ("memory, MiB", 2**-20),
-         "share": ("share of the roofline, %", 100.0)}  # fmt: skip
+KINDS = {
+    "seconds": ("time, ms", 1e3),
+    "bytes": ("memory, MiB", 2**-20),
+    "share": ("share of the roofline, %", 100.0),
+}
 
 
 @dataclass(kw_only=True)
@@ -74,8 +77,10 @@ class BenchResult:
             part = part.explode("values")
             part["round"] = part.groupby(["case", "n"]).cumcount()
             values = part.pivot(index=["n", "round"], columns="case", values="values").astype(float)
-            costs = {case: [*values[case].groupby("n").median().dropna()]
-                     for case in part["case"].unique()}  # fmt: skip
+            costs = {
+                case: [*values[case].groupby("n").median().dropna()]
+                for case in part["case"].unique()
+            }
             order = sorted(costs, key=lambda case: (-len(costs[case]), costs[case][-1:]))
             yield group, measure, values[order]
 
@@ -115,9 +120,12 @@ def _table(values: pd.DataFrame, stopped: dict[tuple[str, int], str]) -> str:
         reason = stopped.get((case, n), "")
         return with_range(rounds) if rounds else reason if reason[:1] in (">", "") else "failed"
 
-    texts = {case: {f"{n:,}": text(case, n, [*rounds.dropna()])
-                    for n, rounds in values[case].groupby("n")}
-             for case in values}  # fmt: skip
+    texts = {
+        case: {
+            f"{n:,}": text(case, n, [*rounds.dropna()]) for n, rounds in values[case].groupby("n")
+        }
+        for case in values
+    }
     return grid(pd.DataFrame.from_dict(texts, orient="index").rename_axis("n"))
 
 
@@ -134,8 +142,15 @@ def facts_of(options: Namespace, **about: Any) -> dict[str, Any]:
     ]
     settings = {k: v for k, v in vars(options).items() if isinstance(v, int | float | str | list)}
     command = " ".join(["lra bench", options.what, *getattr(options, "overrides", ())])
-    return {"benchmark": command, **about, "settings": settings, "machine": machine,
-            "versions": versions, "git": environment.git(), "date": date}  # fmt: skip
+    return {
+        "benchmark": command,
+        **about,
+        "settings": settings,
+        "machine": machine,
+        "versions": versions,
+        "git": environment.git(),
+        "date": date,
+    }
 
 
 def stem_of(name: str, facts: dict[str, Any]) -> str:

@@ -47,17 +47,22 @@ def train_benchmark(options: Namespace) -> Benchmark:
         | {name: partial(step_calls, run) for name, run in runs.items()},
         base=next(iter(runs)) if len(runs) > 1 else "",
         derive=partial(roofline, flops | {PRODUCT: 2 * SIDES[options.device] ** 3}),
-    )  # fmt: skip
+    )
 
 
 def roofline(flops: dict[str, int], rows: list[BenchRow]) -> list[BenchRow]:
     """Make rows of the products per second, as a share of those of the large product."""
-    speeds = {row.case: [flops[row.case] / seconds for seconds in row.values]
-              for row in rows if row.measure == "step_seconds" and row.values}  # fmt: skip
+    speeds = {
+        row.case: [flops[row.case] / seconds for seconds in row.values]
+        for row in rows
+        if row.measure == "step_seconds" and row.values
+    }
     best = speeds.pop(PRODUCT)
     n, shares = rows[0].n, {case: np.divide(speed, best) for case, speed in speeds.items()}
-    return [BenchRow(group="train", case=case, n=n, measure="share", values=share.tolist())
-            for case, share in shares.items()]  # fmt: skip
+    return [
+        BenchRow(group="train", case=case, n=n, measure="share", values=share.tolist())
+        for case, share in shares.items()
+    ]
 
 
 def step_flops(run: Run) -> int:

@@ -187,8 +187,9 @@ def run_counted(root: nn.Module, forward: Callable[[], Tensor], *, backward: boo
 
     def replaced(code: dict[nn.Module, int], passes: int) -> dict[nn.Module, int]:
         changes = {m: passes * defined[m] - code[m] for m in defined}
-        return {m: n + sum(changes.get(inside, 0) for inside in m.modules())
-                for m, n in code.items()}  # fmt: skip
+        return {
+            m: n + sum(changes.get(inside, 0) for inside in m.modules()) for m, n in code.items()
+        }
 
     # The backward pass computes every product twice, once per factor's gradient.
     return Work(ahead, replaced(ahead, 1), replaced(both, 3))

@@ -47,8 +47,10 @@ class BudgetCheck:
         one, first = self.run.pretrain.recipe, self.first
         assert one
         assert first
-        return {"phase_one": one.steps * one.batch * first.training_flops,
-                "phase_two": examples(self.run.protocol) * self.count.training_flops}  # fmt: skip
+        return {
+            "phase_one": one.steps * one.batch * first.training_flops,
+            "phase_two": examples(self.run.protocol) * self.count.training_flops,
+        }
 
     def describe(self) -> str:
         count, compute = self.count, self.run.compute

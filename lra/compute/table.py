@@ -47,9 +47,15 @@ def show_run(run: Run) -> None:
     mode = Gate.off if run.compute.mode is Gate.off else Gate.report
     check = check_budget(replace(run, compute=replace(run.compute, mode=mode)))
     parts = {name: part for name, part in check.count.parts.items() if part != PartCount()}
-    lines = {name: [f"{part.parameters:,}", f"{part.buffers:,}", f"{part.flops / 1e6:,.1f}",
-                    f"{part.executed_flops / 1e6:,.1f}"]
-             for name, part in (parts | {"total": check.count}).items()}  # fmt: skip
+    lines = {
+        name: [
+            f"{part.parameters:,}",
+            f"{part.buffers:,}",
+            f"{part.flops / 1e6:,.1f}",
+            f"{part.executed_flops / 1e6:,.1f}",
+        ]
+        for name, part in (parts | {"total": check.count}).items()
+    }
     titles = ["parameters", "buffers", "MFLOPs", "executed"]
     print(f"{run.task.name}: {_spell(check.run.attention)}\n")
     for name, cells in ({"": titles} | lines).items():
@@ -90,8 +96,12 @@ def rows(
             checks["solved"] = check_budget(solved)
         options = {setting: check.run.attention for setting, check in checks.items()}
         # The knobs, and every other option in which the settings differ.
-        shown = [key for key, value in options["published"].items() if key in shipped.compute.knobs
-                 or any(of_setting[key] != value for of_setting in options.values())]  # fmt: skip
+        shown = [
+            key
+            for key, value in options["published"].items()
+            if key in shipped.compute.knobs
+            or any(of_setting[key] != value for of_setting in options.values())
+        ]
         for setting, check in checks.items():
             yield row_of(check, setting, {key: options[setting][key] for key in shown})
 

@@ -33,9 +33,23 @@ if TYPE_CHECKING:
     from lra.data.task import Job, RawSplit, Source, Task, TaskOptions
 
 __all__ = [
-    "Example", "Job", "RawSplit", "Source", "Task", "TaskOptions", "builtin_tasks", "configure",
-    "from_arrays", "from_hf", "get", "lra_tasks", "names", "of", "of_facts", "register",
-]  # fmt: skip
+    "Example",
+    "Job",
+    "RawSplit",
+    "Source",
+    "Task",
+    "TaskOptions",
+    "builtin_tasks",
+    "configure",
+    "from_arrays",
+    "from_hf",
+    "get",
+    "lra_tasks",
+    "names",
+    "of",
+    "of_facts",
+    "register",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -218,8 +218,12 @@ def digest_of(value: Any) -> str:
 
 def manifest_text(facts: dict[str, Any], made: dict[str, Any]) -> str:
     """Write the file's exact content; `checksum` covers what the fingerprint does not."""
-    manifest = {"format": FORMAT, "fingerprint": digest_of(facts)[:16],
-                "facts": facts, "made": made}  # fmt: skip
+    manifest = {
+        "format": FORMAT,
+        "fingerprint": digest_of(facts)[:16],
+        "facts": facts,
+        "made": made,
+    }
     return json.dumps(manifest | {"checksum": digest_of(manifest)}, indent=1) + "\n"
 
 

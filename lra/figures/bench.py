@@ -30,8 +30,12 @@ def costs_of(result: BenchResult) -> dict[str, dict[str, Costs]]:
     groups: dict[str, dict[str, Costs]] = {}
     for group, measure, values in result.tables():
         title, factor = title_of(measure)
-        costs = {case: (factor * values[case].dropna()).groupby("n").agg(
-                     mean="median", min="min", max="max") for case in values}  # fmt: skip
+        costs = {
+            case: (factor * values[case].dropna())
+            .groupby("n")
+            .agg(mean="median", min="min", max="max")
+            for case in values
+        }
         lengths = sorted({n for line in costs.values() for n in line.index})
         divided = {f"{group}, n = {n:,}" if n else group: [n] for n in lengths}
         parts = divided if len(lengths) < 4 else {group: lengths}
@@ -46,8 +50,11 @@ def draw_bench(result: BenchResult, stem: Path) -> list[Path]:
     """Two panels side by side, the time and the memory of a group."""
     facts, settings = result.facts, result.facts.get("settings", {})
     groups = sorted(costs_of(result).items(), key=lambda item: len(item[1]) % 2)  # pairs first
-    panels = [(f"{group}\n{title}" if len(groups) > 1 else title, costs)
-              for group, measures in groups for title, costs in measures.items()]  # fmt: skip
+    panels = [
+        (f"{group}\n{title}" if len(groups) > 1 else title, costs)
+        for group, measures in groups
+        for title, costs in measures.items()
+    ]
     stopped = {row.case: row.stopped for row in result.rows if row.stopped}
     notes = [
         "{device}, threads {threads}".format(**facts["machine"]),
@@ -94,8 +101,9 @@ def _dots(axes: Any, costs: Costs) -> None:
         middle, low, high = line.iloc[0]
         colour, reach = LUNA if case.startswith("luna") else INK, [[middle - low], [high - middle]]
         axes.errorbar(middle, place, xerr=reach, fmt="o", color=colour, capsize=2)
-        axes.annotate(with_range([middle]), (high, place), (6, 0), va="center",
-                      textcoords="offset points")  # fmt: skip
+        axes.annotate(
+            with_range([middle]), (high, place), (6, 0), va="center", textcoords="offset points"
+        )
     axes.margins(x=0.2)
     low, high = axes.dataLim.intervalx
     if high > 5 * low > 0:

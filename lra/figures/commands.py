@@ -13,23 +13,41 @@ from lra.base.config import UserError
 FIGURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "records": ("overview.draw", "tables, rules, costs and seeds of results", ("--results",)),
     "scheme": ("scheme.draw", "how LUNA maps features, and how a command becomes a table", ()),
-    "depth": ("overview.draw_depth", "accuracy on short ListOps by depth and length",
-              ("--results", "--data-dir")),
+    "depth": (
+        "overview.draw_depth",
+        "accuracy on short ListOps by depth and length",
+        ("--results", "--data-dir"),
+    ),
     "scaling": ("bench.draw", "pictures of lra bench, drawn again", ("files",)),
-    "curves": ("steps.draw", "loss and rate of runs by step; of conversions, KL of every layer",
-               ("runs",)),
-    "channels": ("runs.draw_channels", "psi of a run or a converted model",
-                 ("folder", "--data-dir", "--texts")),
-    "maps": ("runs.draw_maps", "attention of any trained run on one example",
-             ("folder", "--data-dir", "--example")),
-    "tokens": ("students.draw_tokens", "attention of [CLS] to words, in softmax and conversions",
-               ("folders", "--teacher", "--text", "--text-pair")),
-}  # fmt: skip
+    "curves": (
+        "steps.draw",
+        "loss and rate of runs by step; of conversions, KL of every layer",
+        ("runs",),
+    ),
+    "channels": (
+        "runs.draw_channels",
+        "psi of a run or a converted model",
+        ("folder", "--data-dir", "--texts"),
+    ),
+    "maps": (
+        "runs.draw_maps",
+        "attention of any trained run on one example",
+        ("folder", "--data-dir", "--example"),
+    ),
+    "tokens": (
+        "students.draw_tokens",
+        "attention of [CLS] to words, in softmax and conversions",
+        ("folders", "--teacher", "--text", "--text-pair"),
+    ),
+}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "--results": {"type": Path, "default": Path("results"), "help": "default: results"},
     "--data-dir": {"type": Path, "default": "data", "help": "prepared data (default: data)"},
-    "--texts": {"type": Path, "metavar": "FILE",
-                "help": "for a converted model: one text per line, a tab separates a pair"},
+    "--texts": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "for a converted model: one text per line, a tab separates a pair",
+    },
     "--example": {"type": int, "default": 0, "help": "number in the test split (default: 0)"},
     "--teacher": {"type": Path, "required": True, "help": "the softmax model's folder"},
     "--text": {"required": True, "help": "the text that the models read"},
@@ -37,9 +55,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "files": {"type": Path, "nargs": "+", "help": "results/bench/attention-*.json"},
     "runs": {"type": Path, "nargs": "+", "help": "folders of runs"},
     "folder": {"type": Path, "help": "folder of the run (channels: or model)"},
-    "folders": {"type": Path, "nargs": "+", "metavar": "model",
-                "help": "folder written by lra convert or save_pretrained"},
-}  # fmt: skip
+    "folders": {
+        "type": Path,
+        "nargs": "+",
+        "metavar": "model",
+        "help": "folder written by lra convert or save_pretrained",
+    },
+}
 
 
 def add_parser(commands: Any) -> None:
@@ -50,8 +72,14 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--runs", help="draw the tables of these runs, as lra table shows them")
     parser.add_argument("--vary", nargs="+", default=[], metavar="SETTING", help="as in lra table")
-    parser.set_defaults(run=_run, draw="tables.draw_runs", task=[], attention=[], effects=False,
-                        results=Path("results"))  # fmt: skip
+    parser.set_defaults(
+        run=_run,
+        draw="tables.draw_runs",
+        task=[],
+        attention=[],
+        effects=False,
+        results=Path("results"),
+    )
     whats = parser.add_subparsers(dest="what", metavar="what")
     for what, (draw, about, arguments) in FIGURES.items():
         figure = whats.add_parser(what, help=about)

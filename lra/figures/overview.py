@@ -26,18 +26,30 @@ from lra.results.frame import frame_of
 from lra.results.record import load_records
 
 # Rules with the line of their label above the axes, so that labels do not cover each other.
-SHOWN = {"constant": 0, "first operator": 2, "first tokens": 1, "own digits, no median": 0,
-         "own digits": 1}  # fmt: skip
+SHOWN = {
+    "constant": 0,
+    "first operator": 2,
+    "first tokens": 1,
+    "own digits, no median": 0,
+    "own digits": 1,
+}
 LENGTHS = {"min_length": 500, "max_length": 2000}  # of the benchmark
 BRACKETS = {"lost": "lost", "kept": "kept", "unknown": "?"}
 N, PAIRS = 4096, 64  # tokens whose cost is shown beside the recall of these pairs
 OUTPUTS = {True: LUNA, False: look.PALETTE[0], "exp": look.PALETTE[1], "softplus": INK}
 LEAST = 50  # examples of a depth or length that is shown
 Tables = dict[str, Table]
-SEEDS = {("recall", "pairs=32"): "recall, 32 pairs", ("laptop", "image8"): "Image, 8 x 8",
-         ("leaderboard_short", "listops"): "short ListOps"}  # fmt: skip
-PLAIN = {"task": "listops", "attention.dwc": "none", "protocol.style.positions": "learned",
-         "pretrain.name": "none"}  # fmt: skip
+SEEDS = {
+    ("recall", "pairs=32"): "recall, 32 pairs",
+    ("laptop", "image8"): "Image, 8 x 8",
+    ("leaderboard_short", "listops"): "short ListOps",
+}
+PLAIN = {
+    "task": "listops",
+    "attention.dwc": "none",
+    "protocol.style.positions": "learned",
+    "pretrain.name": "none",
+}
 
 
 def draw(arguments: Namespace) -> list[Path]:
@@ -54,8 +66,11 @@ def draw(arguments: Namespace) -> list[Path]:
 
 def draw_rules(results: Path, runs: pd.DataFrame, _: Any, out: Path) -> list[Path]:
     """ListOps at the benchmark's length: rules, published rows and runs, on one axis."""
-    scored = [line for line in read_scores(results / FILE) if "balanced" not in line["options"]
-              and LENGTHS.items() <= line["options"].items()]  # fmt: skip
+    scored = [
+        line
+        for line in read_scores(results / FILE)
+        if "balanced" not in line["options"] and LENGTHS.items() <= line["options"].items()
+    ]
     rules = next((line["rules"] for line in scored if line["options"]["brackets"] == "keep"), None)
     if rules is None:
         return []
@@ -68,14 +83,27 @@ def draw_rules(results: Path, runs: pd.DataFrame, _: Any, out: Path) -> list[Pat
         for i, scores in enumerate(reversed(rows.values())):
             for method, score in scores:
                 is_luna = method == "luna"
-                axes.plot(score, i, "D" if is_luna else "o", ms=6 if is_luna else 4.5, mec="white",
-                          mew=0.5, color=LUNA if is_luna else INK, zorder=4 + is_luna)  # fmt: skip
+                axes.plot(
+                    score,
+                    i,
+                    "D" if is_luna else "o",
+                    ms=6 if is_luna else 4.5,
+                    mec="white",
+                    mew=0.5,
+                    color=LUNA if is_luna else INK,
+                    zorder=4 + is_luna,
+                )
         axes.set_yticks(range(len(rows)), [*reversed(rows)])
         for name, line in SHOWN.items():
             score = 100 * rules[name]["test"]
             axes.axvline(score, color=OTHERS, lw=1.2, zorder=1)
-            axes.annotate(f"{name} {score:.1f}", (score, len(rows) - 0.35 + 0.62 * line),
-                          ha="center", color=NOTE, annotation_clip=False)  # fmt: skip
+            axes.annotate(
+                f"{name} {score:.1f}",
+                (score, len(rows) - 0.35 + 0.62 * line),
+                ha="center",
+                color=NOTE,
+                annotation_clip=False,
+            )
         axes.tick_params(axis="y", labelsize=8)
         axes.set(xlabel="test accuracy, %", xlim=(12, 52), ylim=(-0.6, len(rows) - 0.5))
         axes.plot([], [], "D", color=LUNA, label="LUNA (2025)")
@@ -108,10 +136,12 @@ def draw_costs(results: Path, _: pd.DataFrame, tables: Tables, out: Path) -> lis
     bench, cells = BenchResult.load(files[0]), _by_method(tables["recall"], f"pairs={PAIRS}")
     scores, spread, panels = cells["score"], cells["deviation"].fillna(0), {}
     for title in (title_of(measure)[0] for measure in ("train_seconds", "peak_bytes")):
-        panels[title] = [look.Point(line["mean"][N], scores[case], case, spread[case])
-                         for measures in costs_of(bench).values()  # one for each length, if few
-                         for case, line in measures.get(title, {}).items()
-                         if case in scores and N in line.index]  # fmt: skip
+        panels[title] = [
+            look.Point(line["mean"][N], scores[case], case, spread[case])
+            for measures in costs_of(bench).values()  # one for each length, if few
+            for case, line in measures.get(title, {}).items()
+            if case in scores and N in line.index
+        ]
     if not all(panels.values()):
         return []
 
@@ -172,9 +202,16 @@ def draw_dead(_: Path, __: pd.DataFrame, tables: Tables, out: Path) -> list[Path
         axes = figure.subplots()
         for marker, (output, colour) in zip("oDs^", OUTPUTS.items(), strict=True):
             part = runs[runs["attention.nonneg"] == output]
-            axes.plot(100 * part["dead_queries"], part["score"], marker, ms=5, color=colour,
-                      mec="white", mew=0.5,
-                      label=f"{look.WORDS['nonneg'][str(output)]} ({len(part)})")  # fmt: skip
+            axes.plot(
+                100 * part["dead_queries"],
+                part["score"],
+                marker,
+                ms=5,
+                color=colour,
+                mec="white",
+                mew=0.5,
+                label=f"{look.WORDS['nonneg'][str(output)]} ({len(part)})",
+            )
         axes.set_xscale("symlog", linthresh=0.1)
         axes.set_xticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
         axes.set(xlabel="dead queries, % of all", ylabel="recall of 32 pairs, %", xlim=(-0.02, 130))
@@ -200,17 +237,24 @@ def draw_depth(arguments: Namespace) -> list[Path]:
         raise UserError(f"prepare the data of these runs: lra data prepare listops {options}")
     test = data.split("test")
     lengths = test.lengths(np.arange(len(test)))
-    groups = {"depth of nesting": np.asarray(get("listops").groups(test)),
-              "tokens, in bins of ten": lengths // 10 * 10 + 5}  # fmt: skip
-    rules = {name: {int(g): 100 * right / n for g, (right, n) in rule["by"].items()}
-             for name, rule in scored[0]["rules"].items() if name in SHOWN}  # fmt: skip
+    groups = {
+        "depth of nesting": np.asarray(get("listops").groups(test)),
+        "tokens, in bins of ten": lengths // 10 * 10 + 5,
+    }
+    rules = {
+        name: {int(g): 100 * right / n for g, (right, n) in rule["by"].items()}
+        for name, rule in scored[0]["rules"].items()
+        if name in SHOWN
+    }
 
     def fill(figure: Any) -> None:
         for axes, (title, group) in zip(figure.subplots(2, 1), groups.items(), strict=True):
             lines = []
             for name, of_name in runs.groupby("attention", sort=False):
-                right = [pd.Series(100.0 * r.answers.right).groupby(group).mean()
-                         for r in of_name["record"]]  # fmt: skip
+                right = [
+                    pd.Series(100.0 * r.answers.right).groupby(group).mean()
+                    for r in of_name["record"]
+                ]
                 line = pd.concat(right, axis=1).agg(["mean", "min", "max"], axis=1)
                 line = line[np.unique(group, return_counts=True)[1] >= LEAST]
                 lines.append((name, line, look.styles_of([name])[0]))

@@ -113,13 +113,21 @@ def draw_layers(layers: list[LayerChannels], title: str, stem: Path) -> list[Pat
             axes.sharey(above[0])
             under.sharex(axes)
             axes.tick_params(labelbottom=False)
-            under.hist(layer.u, BINS, range=(layer.grid[0], layer.grid[-1]), color="0.75",
-                       weights=np.full(len(layer.u), 100 / len(layer.u)),
-                       histtype="stepfilled")  # fmt: skip
+            under.hist(
+                layer.u,
+                BINS,
+                range=(layer.grid[0], layer.grid[-1]),
+                color="0.75",
+                weights=np.full(len(layer.u), 100 / len(layer.u)),
+                histtype="stepfilled",
+            )
             _lines(axes, layer)
         for layer, axes in zip(layers, above, strict=False):  # when all limits are known
-            ends = [(_psi(c), layer.grid[-1], psi[-1].mean(), CHANNELS[c % len(CHANNELS)])
-                    for c, psi in enumerate(layer.psi.T) if psi.any()]  # fmt: skip
+            ends = [
+                (_psi(c), layer.grid[-1], psi[-1].mean(), CHANNELS[c % len(CHANNELS)])
+                for c, psi in enumerate(layer.psi.T)
+                if psi.any()
+            ]
             at_ends(axes, ends if layer.psi.shape[-1] > 1 else [], gap=0.09)
 
     return save_figure(stem, fill, title, (2.6 if columns == 1 else 2.2) * rows + 0.6)
@@ -216,8 +224,9 @@ def draw_rows(trained: Trained, maps: AttentionRow, title: str, stem: Path) -> l
             axes, shares = panels[i, h], maps.rows[i, h] * n
             picture = np.full(grid or (lines, min(n, WRAP)), np.nan)
             picture.flat[:n] = np.clip(shares, 1e-9, None)
-            image = axes.imshow(picture, cmap="PuOr_r", norm=LogNorm(*SCALE),
-                                aspect="equal" if grid else "auto")  # fmt: skip
+            image = axes.imshow(
+                picture, cmap="PuOr_r", norm=LogNorm(*SCALE), aspect="equal" if grid else "auto"
+            )
             head = f"layer {i}, head {h}"
             axes.set_title(f"{head}: {shares.min():.3g} to {shares.max():.3g}")
             if not grid:
@@ -226,13 +235,26 @@ def draw_rows(trained: Trained, maps: AttentionRow, title: str, stem: Path) -> l
             spelt = lines <= SPELT and 2 * sum(len(word) == 1 for word in words) > n
             # a dot for bytes that are not a character
             for at, word in enumerate(words if spelt else []):
-                axes.text(at % WRAP, at // WRAP, word if len(word) == 1 else "·", ha="center",
-                          va="center", fontsize=6, family="monospace")  # fmt: skip
+                axes.text(
+                    at % WRAP,
+                    at // WRAP,
+                    word if len(word) == 1 else "·",
+                    ha="center",
+                    va="center",
+                    fontsize=6,
+                    family="monospace",
+                )
         if grid:
             panels[0, -1].imshow(maps.ids.reshape(grid), cmap="gray")
             panels[0, -1].set_title("input")
-        figure.colorbar(image, ax=list(panels.flat), extend="both", format="{x:g}", shrink=0.8,
-                        label="attention × n (1: uniform)")  # fmt: skip
+        figure.colorbar(
+            image,
+            ax=list(panels.flat),
+            extend="both",
+            format="{x:g}",
+            shrink=0.8,
+            label="attention × n (1: uniform)",
+        )
 
     whole = max(5.0, columns * width + 1)
     return save_figure(stem, fill, title, max(2.7, (height + 0.35) * n_layers + 0.9), whole)

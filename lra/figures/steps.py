@@ -95,8 +95,10 @@ def draw_kl(records: Sequence[Record], out: Path) -> list[Path]:
     frame = kl_by_step(records)
     methods = frame.groupby("label", sort=False)["method"].first()
     dashes = methods.groupby(methods).cumcount() % len(look.DASHES)  # within a method
-    styles = [style | {"linestyle": look.DASHES[i], "markersize": 3.5}
-              for style, i in zip(look.styles_of([*methods]), dashes, strict=True)]  # fmt: skip
+    styles = [
+        style | {"linestyle": look.DASHES[i], "markersize": 3.5}
+        for style, i in zip(look.styles_of([*methods]), dashes, strict=True)
+    ]
     layers, columns = sorted(frame["layer"].unique()), 3
 
     def fill(figure: Any) -> None:

@@ -40,8 +40,10 @@ def open_students(folders: Sequence[Path]) -> list[Student]:
         models = [convert.load(model_folder(folder)) for folder in folders]
     blocks = [convert.describe(model) or {} for model in models]
     names = [f"{block['method']}, {STAGES[block['stage']]}" for block in blocks]
-    labels = [name if names.count(name) == 1 else f"{name}, {folder.name}"
-              for name, folder in zip(names, folders, strict=True)]  # fmt: skip
+    labels = [
+        name if names.count(name) == 1 else f"{name}, {folder.name}"
+        for name, folder in zip(names, folders, strict=True)
+    ]
     results = [folder / "result.json" for folder in folders]
     made = [budget(read_record(path)) if path.is_file() else "" for path in results]
     return [Student(*each) for each in zip(models, folders, labels, blocks, made, strict=True)]
@@ -130,8 +132,9 @@ def cls_to_words(
     maps = {"softmax teacher": of_teacher}
     maps |= {s.label: attention_maps(s.model, dict(inputs)).student for s in students}
     cls = {label: layers[-1][0].float().mean(0)[0] for label, layers in maps.items()}
-    rows = {label: [float((row[at] / row.sum()).sum()) for _, at in words]
-            for label, row in cls.items()}  # fmt: skip
+    rows = {
+        label: [float((row[at] / row.sum()).sum()) for _, at in words] for label, row in cls.items()
+    }
     return [word for word, _ in words], rows
 
 

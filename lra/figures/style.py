@@ -29,11 +29,15 @@ DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 BOLD = ("luna", "softmax")  # methods drawn thick and named in bold letters
 COLOURED = ("linear", "hedgehog", "nystrom", "performer", "cosformer")  # of many methods
 WORDS = {
-    "nonneg": {"True": "relu outputs", "False": "signed outputs", "exp": "exponential outputs",
-               "softplus": "softplus outputs"},
+    "nonneg": {
+        "True": "relu outputs",
+        "False": "signed outputs",
+        "exp": "exponential outputs",
+        "softplus": "softplus outputs",
+    },
     "share": {"head": "a map per head", "layer": "a map per layer"},
     "dwc": {"none": "no local branch"},
-}  # fmt: skip
+}
 NAMES = {"lr": "rate", "stage1_lr": "rate", "hidden": "width", "dwc": "local branch"}
 STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # TrueType: journals refuse matplotlib's default
@@ -105,12 +109,21 @@ def save_figure(
         raise UserError("figures need matplotlib: pip install 'luna-lra[plots]'") from error
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
-        lines = [(part, 10.5 if i == 0 else 9, NOTE if i else INK)
-                 for i, line in enumerate(title.splitlines())
-                 for part in textwrap.wrap(line, int((14 if i else 12) * width))]  # fmt: skip
+        lines = [
+            (part, 10.5 if i == 0 else 9, NOTE if i else INK)
+            for i, line in enumerate(title.splitlines())
+            for part in textwrap.wrap(line, int((14 if i else 12) * width))
+        ]
         for i, (text, points, colour) in enumerate(lines):
-            figure.text(0.06 / width, 1 - (0.06 + 0.17 * i) / height, text, va="top",
-                        fontsize=points, color=colour, parse_math=False)  # fmt: skip
+            figure.text(
+                0.06 / width,
+                1 - (0.06 + 0.17 * i) / height,
+                text,
+                va="top",
+                fontsize=points,
+                color=colour,
+                parse_math=False,
+            )
         below = 1 - (0.1 + 0.17 * len(lines)) / height
         figure.set_layout_engine("constrained", rect=(0, 0, 1, below))
         fill(figure)
@@ -177,16 +190,29 @@ def draw_front(axes: Any, points: Sequence[Point], styles: Sequence[dict[str, An
     for point in sorted(points, key=lambda p: (p.x, -p.y)):
         front += [point] if not front or point.y > front[-1].y else []
     for (x, y, _, spread), style in zip(points, styles, strict=True):
-        axes.errorbar(x, y, yerr=spread or None, fmt=style["marker"], capsize=2, ms=6,
-                      color=style["color"], elinewidth=0.8, zorder=style["zorder"])  # fmt: skip
-    axes.step([p.x for p in front], [p.y for p in front], where="post", color=OTHERS, lw=1,
-              zorder=1)  # fmt: skip
+        axes.errorbar(
+            x,
+            y,
+            yerr=spread or None,
+            fmt=style["marker"],
+            capsize=2,
+            ms=6,
+            color=style["color"],
+            elinewidth=0.8,
+            zorder=style["zorder"],
+        )
+    axes.step(
+        [p.x for p in front], [p.y for p in front], where="post", color=OTHERS, lw=1, zorder=1
+    )
     axes.set_xscale("log")
     ticked(axes.xaxis)
     axes.margins(x=0.12, y=0.12)
     axes.grid()
-    special = [point for point, style in zip(points, styles, strict=True) if point in front
-               or point.y in best or style["color"] != OTHERS or len(points) <= NAMED]  # fmt: skip
+    special = [
+        point
+        for point, style in zip(points, styles, strict=True)
+        if point in front or point.y in best or style["color"] != OTHERS or len(points) <= NAMED
+    ]
     beside(axes, special)
 
 
@@ -199,12 +225,19 @@ def at_ends(axes: Any, ends: Sequence[tuple[str, float, float, Any]], gap: float
     places = spread([float(to_axes.transform(end[1:3])[1]) for end in ends], gap)
     for (name, x, y, colour), place in zip(ends, places, strict=True):
         axes.annotate(
-            name, xy=(x, y), xytext=(1.05, place), textcoords="axes fraction", va="center",
-            color=INK, annotation_clip=False, fontweight=weight(name),
-            parse_math=False, zorder=1,
-            arrowprops=LEADER | {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 4, "linestyle": ":",
-                                 "color": colour},
-        )  # fmt: skip
+            name,
+            xy=(x, y),
+            xytext=(1.05, place),
+            textcoords="axes fraction",
+            va="center",
+            color=INK,
+            annotation_clip=False,
+            fontweight=weight(name),
+            parse_math=False,
+            zorder=1,
+            arrowprops=LEADER
+            | {"relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 4, "linestyle": ":", "color": colour},
+        )
 
 
 def spread(places: Sequence[float], gap: float) -> np.ndarray:
@@ -223,15 +256,22 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
 
     axes.figure.draw_without_rendering()  # fixes the layout
     letters = {"color": INK, "ha": "center", "va": "center"}
-    names = [axes.text(*p[:3], parse_math=False, fontweight=weight(p.name), **letters)
-             for p in points]  # fmt: skip
+    names = [
+        axes.text(*p[:3], parse_math=False, fontweight=weight(p.name), **letters) for p in points
+    ]
     for name in names:
         name.set_in_layout(False)  # names must not change the layout they are placed in
     bars = [Bbox([(p.x, p.y - p.spread), (p.x, p.y + p.spread)]) for p in points]
     adjust_text(
-        names, objects=bars, ax=axes, iter_lim=500, force_text=(0.3, 0.6), expand=(1.3, 1.8),
-        prevent_crossings=False, arrowprops=LEADER,
-    )  # fmt: skip
+        names,
+        objects=bars,
+        ax=axes,
+        iter_lim=500,
+        force_text=(0.3, 0.6),
+        expand=(1.3, 1.8),
+        prevent_crossings=False,
+        arrowprops=LEADER,
+    )
 
 
 def weight(name: str) -> str:

@@ -28,8 +28,10 @@ def draw_runs(arguments: Namespace) -> list[Path]:
 
     tables = [table for table in tables_of_runs(arguments) if table.costs]
     if not (paths := write_figures(tables, arguments.out)):
-        raise UserError(f"{arguments.runs}: a figure needs two rows of a table, of which one is "
-                        "better than always giving one answer")  # fmt: skip
+        raise UserError(
+            f"{arguments.runs}: a figure needs two rows of a table, of which one is "
+            "better than always giving one answer"
+        )
     return paths
 
 
@@ -67,8 +69,13 @@ def scores(figure: Any, table: Table, column: str) -> None:
         cell, colour = cells.loc[row], style["color"]
         axes.plot(cell["values"], [y] * len(cell["values"]), "|", color=colour, ms=8, alpha=0.7)
         axes.plot(cell["score"], y, marker=style["marker"], color=colour, ms=6)
-        axes.annotate(f"{text_of(cell)} {mark_of(cell)}", (1.02, y), va="center",
-                      xycoords=axes.get_yaxis_transform(), color=look.NOTE)  # fmt: skip
+        axes.annotate(
+            f"{text_of(cell)} {mark_of(cell)}",
+            (1.02, y),
+            va="center",
+            xycoords=axes.get_yaxis_transform(),
+            color=look.NOTE,
+        )
     axes.set_yticks(range(len(looks)), [name for _, name, _ in looks], parse_math=False)
     axes.set(xlabel="test accuracy (%); | one seed", ylim=(-0.7, len(looks) - 0.3))
     axes.grid(axis="x")
@@ -84,8 +91,10 @@ def compute(figure: Any, table: Table, column: str) -> None:
     cells, axes = table.column(column), figure.subplots()
     numbers = cells[["gflops", "score", "deviation"]].fillna(0).to_numpy()
     looks = _looks(table, cells.index, list(cells.index))
-    points = [look.Point(x, y, name, spread)
-              for (_, name, _), (x, y, spread) in zip(looks, numbers, strict=True)]  # fmt: skip
+    points = [
+        look.Point(x, y, name, spread)
+        for (_, name, _), (x, y, spread) in zip(looks, numbers, strict=True)
+    ]
     look.draw_front(axes, points, [style for *_, style in looks])
     axes.set(xlabel="GFLOPs per example, forward", ylabel="test accuracy (%)")
 
@@ -95,13 +104,17 @@ def curves_of(table: Table, column: str) -> dict[str, pd.DataFrame]:
     steps or more."""
     runs = table.runs[table.runs["column"] == column]
     points = pd.DataFrame(
-        [(row, step, 100 * accuracy)
-         for row, record in zip(runs["row"], runs["record"], strict=True)
-         for step, accuracy in record.get("curve") or ()],
+        [
+            (row, step, 100 * accuracy)
+            for row, record in zip(runs["row"], runs["record"], strict=True)
+            for step, accuracy in record.get("curve") or ()
+        ],
         columns=["row", "step", "accuracy"],
-    )  # fmt: skip
-    of_rows = {str(row): part.groupby("step")["accuracy"].agg(["mean", "min", "max"])
-               for row, part in points.groupby("row", sort=False)}  # fmt: skip
+    )
+    of_rows = {
+        str(row): part.groupby("step")["accuracy"].agg(["mean", "min", "max"])
+        for row, part in points.groupby("row", sort=False)
+    }
     return {row: curve for row, curve in of_rows.items() if len(curve) >= POINTS}
 
 
@@ -124,8 +137,11 @@ def by_column(figure: Any, table: Table, _: str) -> None:
     for row in table.rows.index:
         cells = table.cells.loc[row].reindex(table.columns).dropna(subset="score")
         means, spread = cells["score"], cells["deviation"].fillna(0)
-        line = {"mean": means, "min": (means - spread).clip(lower=0),
-                "max": (means + spread).clip(upper=100)}  # fmt: skip
+        line = {
+            "mean": means,
+            "min": (means - spread).clip(lower=0),
+            "max": (means + spread).clip(upper=100),
+        }
         if len(cells) > 1:
             lines[row] = pd.DataFrame(line).set_axis(xs[cells.index])
     bounds = table.rules[table.rules["bound"]] if len(table.rules) else table.rules
@@ -163,9 +179,16 @@ def draw_effects(figure: Any, table: Table) -> None:
             over_rows = effect["pairs"] > 2  # else the interval is over seeds
             differences = effect["differences"]
             axes.plot(differences, [y] * len(differences), "|", color="0.6", ms=7)
-            axes.errorbar(effect["mean"], y, xerr=None if pd.isna(half) else half, fmt="o",
-                          color=look.LUNA if clear else look.NOTE, capsize=3, lw=1.8,
-                          mfc=None if over_rows else "w")  # fmt: skip
+            axes.errorbar(
+                effect["mean"],
+                y,
+                xerr=None if pd.isna(half) else half,
+                fmt="o",
+                color=look.LUNA if clear else look.NOTE,
+                capsize=3,
+                lw=1.8,
+                mfc=None if over_rows else "w",
+            )
             shown = f"{text['difference']}   [{text['95 % interval']}]   {text['pairs (runs)']}"
             axes.annotate(shown, (1.02, y), **right)
         y -= 1.4
@@ -239,8 +262,9 @@ def _lines(
     """Draw a line per row; of many rows only `special` ones are named."""
     named = [row for row in lines if len(lines) <= look.NAMED or row in special]
     looks = _looks(table, [*lines], named)
-    look.draw_lines(axes, [(name if row in named else "", lines[row], style)
-                           for row, name, style in looks])  # fmt: skip
+    look.draw_lines(
+        axes, [(name if row in named else "", lines[row], style) for row, name, style in looks]
+    )
 
 
 def _save(

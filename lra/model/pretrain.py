@@ -39,9 +39,13 @@ def phase_one(run: Run) -> Run | None:
         return None
     _refuse(run)
     evaluation = replace(
-        protocol.evaluation, every=phase.every, dev_batches=-1, drop_last=False,
-        select=Select.last, select_after=1.0,
-    )  # fmt: skip
+        protocol.evaluation,
+        every=phase.every,
+        dev_batches=-1,
+        drop_last=False,
+        select=Select.last,
+        select_after=1.0,
+    )
     # The mask token has the last row of a table with one row more.
     rows = protocol.data.vocab + (phase.name is Objective.masked)
     return replace(
@@ -149,9 +153,14 @@ class InputLoader(Loader):
 
     def __init__(self, split: Split, run: Run, *, steps: int | None, rank: int, world: int):
         super().__init__(
-            split, run.protocol.recipe.batch, rules=run.protocol.data, seed=run.seed, steps=steps,
-            rank=rank, world=world,
-        )  # fmt: skip
+            split,
+            run.protocol.recipe.batch,
+            rules=run.protocol.data,
+            seed=run.seed,
+            steps=steps,
+            rank=rank,
+            world=world,
+        )
         self.rate, self.seed = run.pretrain.rate, run.seed
         self.mask_token = run.protocol.data.vocab - 1
 

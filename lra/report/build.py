@@ -45,9 +45,16 @@ SPELT = 3  # where more options than these differ, rows are named by those with 
 # Facts that all runs of a table share, and those that its runs in one column share; of the latter
 # the fingerprint covers every option of the data, and `model.` and `protocol.` are all settings
 # with such names. A budget that an attention measures follows from what is varied.
-OF_TABLE = ("protocol.name", "protocol.version", "model", "budget", "precision",
-            "compute.budget.reference", "compute.budget.tolerance.parameters",
-            "compute.budget.tolerance.flops")  # fmt: skip
+OF_TABLE = (
+    "protocol.name",
+    "protocol.version",
+    "model",
+    "budget",
+    "precision",
+    "compute.budget.reference",
+    "compute.budget.tolerance.parameters",
+    "compute.budget.tolerance.flops",
+)
 FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
 OF_COLUMN = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
 NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
@@ -61,8 +68,12 @@ STAGE_1 = ("stage1", "stage1_lr", "stage1_steps", "phi_lr", "joint")
 # Options that every row of a method shows: what converts by default is not the paper's.
 DESIGN = {"luna": ("M", "L", "nonneg")}
 CONTROL, TEACHER = "softmax, trained on (control)", "softmax, the teacher"
-STAGES = {(False, False): ", swap only", (True, False): ", stage 1 only",
-          (False, True): ", stage 2 only", (True, True): ""}  # fmt: skip
+STAGES = {
+    (False, False): ", swap only",
+    (True, False): ", stage 1 only",
+    (False, True): ", stage 2 only",
+    (True, True): "",
+}
 
 
 def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> list[Table]:
@@ -166,8 +177,10 @@ def compared(
     """The facts that all runs of a table share, and those that all runs of a column share."""
     ignored = {choose, *vary, *(FOLLOW if vary else ())}
     settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
-    of_table, of_column = ([f for f in facts if f in runs and f not in ignored]
-                           for facts in (OF_TABLE, [*OF_COLUMN, *settings]))  # fmt: skip
+    of_table, of_column = (
+        [f for f in facts if f in runs and f not in ignored]
+        for facts in (OF_TABLE, [*OF_COLUMN, *settings])
+    )
     return of_table, of_column
 
 
@@ -180,8 +193,11 @@ def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.Da
     for column in columns:
         for name, rule in scored.get(data_of[column], {}).items():
             line = lines.setdefault(name, dict.fromkeys(columns, math.nan))
-            line |= {column: 100 * rule["test"], "reads": rule["reads"],
-                     "bound": rule.get("bound", False)}  # fmt: skip
+            line |= {
+                column: 100 * rule["test"],
+                "reads": rule["reads"],
+                "bound": rule.get("bound", False),
+            }
     return pd.DataFrame.from_dict(lines, orient="index")
 
 
@@ -202,8 +218,11 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
         for i, run in of_method[columns].to_dict("index").items():
             options = {short_name(k): run.get(k) for k in keys}
             options |= {short_name(k): run[k] for k in NOT_NONE if run[k] != "none"}
-            shown = {k: v for k, v in options.items()
-                     if len(options) <= SPELT or str(v) != str(usual.get(k))}  # fmt: skip
+            shown = {
+                k: v
+                for k, v in options.items()
+                if len(options) <= SPELT or str(v) != str(usual.get(k))
+            }
             names[i] = one_line(f"{name} {pairs_of(shown)}"), name, options
     return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=NAMES))
 
@@ -212,8 +231,9 @@ def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
     """The settings that name the rows of one attention: those in which its runs of a column differ,
     options that differ from what `attention=<name>` sets, and those that the table varies."""
     records = runs["record"]
-    options = [f"attention.{key}" for key in dict.fromkeys(
-        itertools.chain(*map(options_of, records)))]  # fmt: skip
+    options = [
+        f"attention.{key}" for key in dict.fromkeys(itertools.chain(*map(options_of, records)))
+    ]
     keys = differing(runs, [*(o for o in options if o not in spec.vary), "code_of_training"])
     keys = ["code" if key == "code_of_training" else key for key in keys]
     keys += differing(runs[runs["pretrain.name"] != "none"], ["code"])
@@ -251,23 +271,35 @@ def _conversions_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     first = runs.drop_duplicates("column").set_index("column")
     teacher, floor = 100 * first["scores.teacher.score"].astype(float), first["floor"]
     top = pd.DataFrame({"score": teacher, "floor": floor, "task": columns, "method": "teacher"})
-    top = top.assign(attention="softmax", options=[{} for _ in columns], seeds=0, learned=True,
-                     best=False, worse=False, record=None, values=[[t] for t in teacher],
-                     runs=[[] for _ in columns])  # fmt: skip
+    top = top.assign(
+        attention="softmax",
+        options=[{} for _ in columns],
+        seeds=0,
+        learned=True,
+        best=False,
+        worse=False,
+        record=None,
+        values=[[t] for t in teacher],
+        runs=[[] for _ in columns],
+    )
     top.index = pd.MultiIndex.from_product([[TEACHER], columns], names=["row", "column"])
     cells = _with_published(pd.concat([top, cells_of(runs, {*control})]), kind)
 
     rows, scores = _rows_and_scores(cells, columns)
     learned, ratios = cells["learned"].groupby("row").any(), scores / teacher
     headroom = (scores - floor) / (teacher - floor).where(teacher > floor)
-    recovery = 100 * pd.DataFrame({
-        "mean of ratios": ratios.mean(axis=1, skipna=False),
-        "ratio of means": scores.mean(axis=1, skipna=False) / teacher.mean(),
-        "headroom": headroom.mean(axis=1, skipna=False),
-    })  # fmt: skip
+    recovery = 100 * pd.DataFrame(
+        {
+            "mean of ratios": ratios.mean(axis=1, skipna=False),
+            "ratio of means": scores.mean(axis=1, skipna=False) / teacher.mean(),
+            "headroom": headroom.mean(axis=1, skipna=False),
+        }
+    )
     rows[[*recovery]] = recovery.where(learned)
-    printed = {row: published_score(kind, method, "recovery", {})[0]
-               for (row, _), method in cells["method"].items()}  # fmt: skip
+    printed = {
+        row: published_score(kind, method, "recovery", {})[0]
+        for (row, _), method in cells["method"].items()
+    }
     rows["published"] = pd.Series(printed, dtype=float)
     # The teacher, the control, then by recovery, of the tasks that a row has; what learned nothing.
     places = pd.DataFrame({"learned": learned, "recovery": ratios.mean(axis=1)}, rows.index)
@@ -329,8 +361,10 @@ def _settings_of(record: Record) -> dict[str, Any]:
 
 def _with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
     facts = zip(cells["method"], cells["task"], cells["record"], strict=True)
-    scores = [published_score(name, method, task, record["settings.attention"] if record else {})
-              for method, task, record in facts]  # fmt: skip
+    scores = [
+        published_score(name, method, task, record["settings.attention"] if record else {})
+        for method, task, record in facts
+    ]
     return cells.join(pd.DataFrame(scores, cells.index, ["published", "source"], dtype=object))
 
 

@@ -31,11 +31,19 @@ def add_parsers(commands: Any) -> None:
     add("--runs", default="runs", help="folder of runs or records (default: runs)")
     add("--task", nargs="+", default=[], help="only these tasks")
     add("--attention", nargs="+", default=[], help="only these attentions")
-    add("--vary", nargs="+", default=[], metavar="SETTING",
+    add(
+        "--vary",
+        nargs="+",
+        default=[],
+        metavar="SETTING",
         help="settings in which the runs of a table may differ, such as protocol.recipe.lr; they "
-        "become part of the rows' names")  # fmt: skip
-    add("--effects", action="store_true",
-        help="show what each setting changes while all others are equal")  # fmt: skip
+        "become part of the rows' names",
+    )
+    add(
+        "--effects",
+        action="store_true",
+        help="show what each setting changes while all others are equal",
+    )
     add("--format", default="", choices=FORMATS, help="print the tables in this format")
     add("--results", default="results", help="folder of records and tables (default: results)")
     add = table.add_mutually_exclusive_group().add_argument
@@ -51,8 +59,12 @@ def add_parsers(commands: Any) -> None:
     )
     versus.set_defaults(run=_compare)
     add = versus.add_argument
-    add("rows", nargs="*", metavar="ROW", help="two: a run's folder or name, or luna,M=8,L=8; "
-        "without them: the rows that there are")  # fmt: skip
+    add(
+        "rows",
+        nargs="*",
+        metavar="ROW",
+        help="two: a run's folder or name, or luna,M=8,L=8; without them: the rows that there are",
+    )
     add("--runs", type=Path, help="where names are looked up (default: runs, else results/records)")
     add("--task", help="the task, if attentions are given")
 
@@ -65,8 +77,10 @@ def _table(a: argparse.Namespace) -> None:
         print_tables(a)
         return
     if a.task or a.attention or a.vary or a.format or a.effects:
-        raise UserError("--write and --check make what results/tables.yaml says: the other options "
-                        "are for tables on the terminal")  # fmt: skip
+        raise UserError(
+            "--write and --check make what results/tables.yaml says: the other options "
+            "are for tables on the terminal"
+        )
     runs, tables = tables_of(results)
     files = texts_of(results, tables)
     stale = {p for p in (results / "tables").glob("*") if p.suffix[1:] in FORMATS} - {*files}
@@ -99,8 +113,11 @@ def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
     from lra.report.page import page
     from lra.report.render import WRITERS
 
-    files = {results / "tables" / f"{table.spec.name}.{suffix}": writer(table, results)
-             for table in tables for suffix, writer in WRITERS.items()}  # fmt: skip
+    files = {
+        results / "tables" / f"{table.spec.name}.{suffix}": writer(table, results)
+        for table in tables
+        for suffix, writer in WRITERS.items()
+    }
     return files | {results / "index.html": page(tables, results)}
 
 
@@ -118,8 +135,11 @@ def _write(files: dict[Path, str], stale: set[Path]) -> None:
 
 def _check(files: dict[Path, str], stale: set[Path]) -> None:
     """Exit with code 1 and the names of the files that differ from what the records give."""
-    wrong = stale | {path for path, text in files.items()
-                     if not path.exists() or path.read_bytes() != text.encode()}  # fmt: skip
+    wrong = stale | {
+        path
+        for path, text in files.items()
+        if not path.exists() or path.read_bytes() != text.encode()
+    }
     if wrong:
         print(*sorted(wrong), sep="\n")
         print(f"{len(wrong)} files are not what the records give: lra table --write")

@@ -69,21 +69,37 @@ def effects(
             # Over pairs of rows; one or two say nothing of others, so over their seeds.
             half = half_width([means] if len(cells) > 2 else cells)
             differences = sorted(of_value["difference"])
-            lines.append({
-                "setting": setting, "level": str(value), "base": str(base),
-                "mean": mean, "low": mean - half, "high": mean + half,
-                "pairs": len(cells), "runs": len(differences), "differences": differences,
-                "least": differences[0], "largest": differences[-1],
-            })  # fmt: skip
+            lines.append(
+                {
+                    "setting": setting,
+                    "level": str(value),
+                    "base": str(base),
+                    "mean": mean,
+                    "low": mean - half,
+                    "high": mean + half,
+                    "pairs": len(cells),
+                    "runs": len(differences),
+                    "differences": differences,
+                    "least": differences[0],
+                    "largest": differences[-1],
+                }
+            )
     return pd.DataFrame(lines)
 
 
 def _levels(runs: pd.DataFrame, shared: Sequence[str], code: bool) -> pd.DataFrame:
-    levels = pd.DataFrame({"task": runs.get("task.name", runs["task"]), "seed": runs["seed"],
-                           "tried": runs.get("tried", "")})  # fmt: skip
+    levels = pd.DataFrame(
+        {
+            "task": runs.get("task.name", runs["task"]),
+            "seed": runs["seed"],
+            "tried": runs.get("tried", ""),
+        }
+    )
     left_out = {*map(short_name, shared), *(() if code else ("code",))}
-    options = [{key: _number_or_text(value) for key, value in of_run.items() if key not in left_out}
-               for of_run in runs["options"]]  # fmt: skip
+    options = [
+        {key: _number_or_text(value) for key, value in of_run.items() if key not in left_out}
+        for of_run in runs["options"]
+    ]
     if runs["attention"].nunique() > 1:
         pairs = zip(runs["attention"], options, strict=True)
         levels["attention"] = [f"{name} {pairs_of(of_run)}".strip() for name, of_run in pairs]
@@ -104,11 +120,18 @@ def agreements(table: Table, other: Table) -> pd.DataFrame:
     attention), methods (how many), correlation, low and high of its 95 % interval."""
     lines = []
     for column, task in itertools.product(table.columns, other.columns):
-        here, there = (t.column(c).reset_index().set_index("attention")
-                       for t, c in ((table, column), (other, task)))  # fmt: skip
+        here, there = (
+            t.column(c).reset_index().set_index("attention")
+            for t, c in ((table, column), (other, task))
+        )
         here = here[here.index.isin(there.index.drop_duplicates(keep=False))]
-        pairs = zip(*([record["settings.attention"] for record in cells["record"]]
-                      for cells in (here, there.loc[here.index])), strict=True)  # fmt: skip
+        pairs = zip(
+            *(
+                [record["settings.attention"] for record in cells["record"]]
+                for cells in (here, there.loc[here.index])
+            ),
+            strict=True,
+        )
         # Of several rows here, that whose options differ least from those there counts, then the
         # first by label, because a choice by score would favour the method.
         here = here.assign(differing=[sum(a[k] != b[k] for k in a.keys() & b) for a, b in pairs])
@@ -117,8 +140,16 @@ def agreements(table: Table, other: Table) -> pd.DataFrame:
         methods = methods.reindex(there.index.intersection(here.index))
         if len(methods) >= LEAST:
             r, low, high = rank_correlation(methods["here"], methods["there"])
-            lines.append({
-                "column": column, "title": other.spec.title, "with": task, "means": methods,
-                "methods": len(methods), "correlation": r, "low": low, "high": high,
-            })  # fmt: skip
+            lines.append(
+                {
+                    "column": column,
+                    "title": other.spec.title,
+                    "with": task,
+                    "means": methods,
+                    "methods": len(methods),
+                    "correlation": r,
+                    "low": low,
+                    "high": high,
+                }
+            )
     return pd.DataFrame(lines)

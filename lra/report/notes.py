@@ -15,8 +15,10 @@ FLOOR = "∅: no better than a rule that reads almost nothing, such as always gi
 
 def training_notes(table: Table) -> Iterator[str]:
     spec, runs = table.spec, table.runs
-    yield (f"Runs of {conditions(runs)}. Test accuracy in %: mean over seeds ± sample standard "
-           "deviation (number of seeds).")  # fmt: skip
+    yield (
+        f"Runs of {conditions(runs)}. Test accuracy in %: mean over seeds ± sample standard "
+        "deviation (number of seeds)."
+    )
     if any(pairs_of(options) not in label for label, options in table.rows["options"].items()):
         yield "Names leave out options that have their usual value."
     if (table.cells["compute"] != "-").any():
@@ -52,8 +54,10 @@ def conditions(runs: pd.DataFrame) -> str:
     protocols = runs["protocol.name"] + " v" + runs["protocol.version"].map(str)
     budget = runs["budget"].map("{:g}".format)
     facts = runs[["model", "precision"]].assign(protocol=protocols, budget=budget)
-    return ", ".join(f"{name} {' and '.join(sorted({*facts[name].map(str)}))}"
-                     for name in ("protocol", "model", "budget", "precision"))  # fmt: skip
+    return ", ".join(
+        f"{name} {' and '.join(sorted({*facts[name].map(str)}))}"
+        for name in ("protocol", "model", "budget", "precision")
+    )
 
 
 def comparisons(table: Table) -> Iterator[str]:
@@ -69,8 +73,9 @@ def comparisons(table: Table) -> Iterator[str]:
         yield "Rows with a single seed are not compared: differences may be chance."
     for column in table.columns:
         needs = table.column(column)["needs"].dropna().astype(int)
-        rows = ", ".join(f"{row} ({n if n <= stats.MOST_SEEDS else 'more than 100'})"
-                         for row, n in needs.items())  # fmt: skip
+        rows = ", ".join(
+            f"{row} ({n if n <= stats.MOST_SEEDS else 'more than 100'})" for row, n in needs.items()
+        )
         if rows:
             yield (
                 f"Not shown to differ from the best on {column}; in brackets, how many seeds per "
@@ -134,8 +139,10 @@ def conversion_notes(
 ) -> Iterator[str]:
     """`usual` are the settings of the rows of each attention that name no others."""
     floors = ", ".join(f"{task} {value:.1f}" for task, value in floor.items())
-    machines = {f"{r.get('machine.device') or 'unknown device'} (torch {r.get('versions.torch')})"
-                for r in table.runs["record"]}  # fmt: skip
+    machines = {
+        f"{r.get('machine.device') or 'unknown device'} (torch {r.get('versions.torch')})"
+        for r in table.runs["record"]
+    }
     yield (
         "Scores in % (on images top-1 accuracies), on the dev set, of the epoch that is best on "
         "that dev set: mean over seeds ± sample standard deviation (number of seeds)."

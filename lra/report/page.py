@@ -20,8 +20,11 @@ from lra.report.table import Table, mark_of, text_of
 HERE = Path(__file__).parent
 SCRIPTS = ("static/dataTables.min.js", "page.js")
 SHORT = ("demo", "quick", "balanced")  # protocols with a small part of the benchmark's steps
-VERDICTS = {"": ("", ""), "↓": ("worse", "shown to be worse"),
-            "∅": ("worse", "no better than a simple rule")}  # fmt: skip
+VERDICTS = {
+    "": ("", ""),
+    "↓": ("worse", "shown to be worse"),
+    "∅": ("worse", "no better than a simple rule"),
+}
 
 
 def page(tables: Sequence[Table], results: Path) -> str:

@@ -32,12 +32,20 @@ AGREEMENTS = (
     "95 % interval (Fisher's z) if methods were drawn at random; the spread of seeds is not in it."
 )
 # Columns of effects and agreements, whose numbers effects.py has.
-EFFECT = {"setting": "{setting}: {level} against {base}", "difference": "{mean:+.1f}",
-          "95 % interval": "{low:+.1f} to {high:+.1f}", "pairs (runs)": "{pairs} ({runs})",
-          "range": "{least:+.1f} to {largest:+.1f}"}  # fmt: skip
-AGREEMENT = {"column": "{column}", "with": "{with}", "methods": "{methods}",
-             "correlation": "{correlation:+.2f}",
-             "95 % interval": "{low:+.2f} to {high:+.2f}"}  # fmt: skip
+EFFECT = {
+    "setting": "{setting}: {level} against {base}",
+    "difference": "{mean:+.1f}",
+    "95 % interval": "{low:+.1f} to {high:+.1f}",
+    "pairs (runs)": "{pairs} ({runs})",
+    "range": "{least:+.1f} to {largest:+.1f}",
+}
+AGREEMENT = {
+    "column": "{column}",
+    "with": "{with}",
+    "methods": "{methods}",
+    "correlation": "{correlation:+.2f}",
+    "95 % interval": "{low:+.2f} to {high:+.2f}",
+}
 RULES = (
     "What rules score on the test examples, fitted to the training examples (lra data baseline). A "
     "rule reads what its last column says and no more; it is no attention, and not ranked."
@@ -46,17 +54,55 @@ BESIDE = (
     "Measured / published, ordered by name. Published: {title}. These come from other protocols, "
     "budgets, data and sometimes models than the measured runs, so the two are not compared."
 )
-CSV_COLUMNS = ("table", "row", "attention", "options", "column", "score", "deviation", "seeds",
-               "best", "worse", "p", "needs", "floor", "rule", "learned", "dead", "parameters",
-               "gflops", "compute", "steps_per_second", "peak_memory_mib", "published", "source",
-               "protocol", "budget", "steps", "batch", "data_source", "fingerprint", "revisions",
-               "runs")  # fmt: skip
-TEX = str.maketrans({
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "×": r"$\times$",
-    "±": r"$\pm$", "∅": r"$\emptyset$", "↓": r"$\downarrow$", "–": "--",
-    **{special: f"\\{special}" for special in "&%$#_{}"},
-})  # fmt: skip
+CSV_COLUMNS = (
+    "table",
+    "row",
+    "attention",
+    "options",
+    "column",
+    "score",
+    "deviation",
+    "seeds",
+    "best",
+    "worse",
+    "p",
+    "needs",
+    "floor",
+    "rule",
+    "learned",
+    "dead",
+    "parameters",
+    "gflops",
+    "compute",
+    "steps_per_second",
+    "peak_memory_mib",
+    "published",
+    "source",
+    "protocol",
+    "budget",
+    "steps",
+    "batch",
+    "data_source",
+    "fingerprint",
+    "revisions",
+    "runs",
+)
+TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "×": r"$\times$",
+        "±": r"$\pm$",
+        "∅": r"$\emptyset$",
+        "↓": r"$\downarrow$",
+        "–": "--",
+        **{special: f"\\{special}" for special in "&%$#_{}"},
+    }
+)
 
 
 # ---------------------------------------------------------------------- frames of texts
@@ -133,8 +179,10 @@ def beside(table: Table) -> tuple[str, pd.DataFrame]:
 
 def lines_of(numbers: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """Lines of effects or agreements as texts, by the pattern of each column."""
-    lines = [[pattern.format_map(line) for pattern in columns.values()]
-             for line in numbers.to_dict("records")]  # fmt: skip
+    lines = [
+        [pattern.format_map(line) for pattern in columns.values()]
+        for line in numbers.to_dict("records")
+    ]
     texts = pd.DataFrame(lines, columns=[*columns]).set_index(next(iter(columns)))
     return texts.replace("+nan to +nan", "–")  # no interval
 
@@ -160,16 +208,18 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
         name, place = cell["runs"][0].rpartition("-seed-")[0], cell["record"].path.resolve()
         if place.is_relative_to(results.resolve()):
             name = f"[{name}](../{place.relative_to(results.resolve()).as_posix()})"
-        lines.append({
-            "attention": row,
-            "column": column,
-            "run": name,
-            "seeds": " ".join(map(str, cell["seed"])),
-            "score": " ".join(map("{:.2f}".format, cell["values"])),
-            **({} if table.costs else {"stages": "; ".join(map(_stages, cell["records"]))}),
-            "data": "not recorded" if pd.isna(cell["fingerprint"]) else cell["fingerprint"],
-            "revision": cell["revisions"],
-        })  # fmt: skip
+        lines.append(
+            {
+                "attention": row,
+                "column": column,
+                "run": name,
+                "seeds": " ".join(map(str, cell["seed"])),
+                "score": " ".join(map("{:.2f}".format, cell["values"])),
+                **({} if table.costs else {"stages": "; ".join(map(_stages, cell["records"]))}),
+                "data": "not recorded" if pd.isna(cell["fingerprint"]) else cell["fingerprint"],
+                "revision": cell["revisions"],
+            }
+        )
     lines.sort(key=lambda line: table.rows.index.get_loc(line["attention"]))
     return pd.DataFrame(lines).set_index("attention")
 
@@ -182,8 +232,9 @@ def _stages(record: Record) -> str:
 
 def grid(frame: pd.DataFrame) -> str:
     """A Markdown table; cells may hold links and bold text, row names are escaped."""
-    rows = [[escape_md(str(name)), *map(str, cells)]
-            for name, *cells in frame.itertuples(name=None)]  # fmt: skip
+    rows = [
+        [escape_md(str(name)), *map(str, cells)] for name, *cells in frame.itertuples(name=None)
+    ]
     lines = [[frame.index.name, *frame.columns], ["---"] * (frame.shape[1] + 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -202,8 +253,11 @@ def latex(table: Table, results: Path) -> str:
         table.spec.caveat,
         *table.notes,
     ]
-    comments += [f"{row}, {column}: {' '.join(names)}"
-                 for (row, column), names in table.cells["runs"].items() if names]  # fmt: skip
+    comments += [
+        f"{row}, {column}: {' '.join(names)}"
+        for (row, column), names in table.cells["runs"].items()
+        if names
+    ]
     body = wide(table, escape_tex, r"\textbf{{{}}}")
     body = body.rename(index=escape_tex, columns=escape_tex).reset_index()
     shape = "l" + "r" * (body.shape[1] - 1)

@@ -61,8 +61,10 @@ def specs(results: Path) -> list[TableSpec]:
 def below(runs: pd.DataFrame, place: Path) -> pd.Series:
     """Whether the record of each run lies in this folder, or in the file of this name."""
     place = place.resolve()
-    inside = {path: Path(path).resolve().with_suffix("").is_relative_to(place)
-              for path in runs["path"].unique()}  # fmt: skip
+    inside = {
+        path: Path(path).resolve().with_suffix("").is_relative_to(place)
+        for path in runs["path"].unique()
+    }
     return runs["path"].map(inside).astype(bool)
 
 

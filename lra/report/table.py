@@ -126,8 +126,10 @@ def refuse_mixtures(
         for fact in facts:
             methods = part["attention"].groupby(part[fact].dropna().map(str)).unique()
             if len(methods) > 1:
-                listed = (f"{value} ({', '.join(sorted(names)[:3])}{', ...' * (len(names) > 3)})"
-                          for value, names in methods.items())  # fmt: skip
+                listed = (
+                    f"{value} ({', '.join(sorted(names)[:3])}{', ...' * (len(names) > 3)})"
+                    for value, names in methods.items()
+                )
                 lines.append(f"{place}{fact} is {' or '.join(listed)}")
     if lines:
         raise UserError(

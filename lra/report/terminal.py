@@ -22,10 +22,22 @@ from lra.results.record import load_records
 from lra.runs.schema import TRAINING
 
 # Facts that the notes of every table show; a title has the others in which tables differ.
-IN_NOTES = ("model", "budget", "precision", "protocol.name", "protocol.version", "data.source",
-            "data.fingerprint", "protocol.recipe.batch", "protocol.recipe.steps", "test.examples",
-            "test.select", "compute.budget.reference", "compute.budget.parameters",
-            "compute.budget.flops")  # fmt: skip
+IN_NOTES = (
+    "model",
+    "budget",
+    "precision",
+    "protocol.name",
+    "protocol.version",
+    "data.source",
+    "data.fingerprint",
+    "protocol.recipe.batch",
+    "protocol.recipe.steps",
+    "test.examples",
+    "test.select",
+    "compute.budget.reference",
+    "compute.budget.parameters",
+    "compute.budget.flops",
+)
 
 
 def print_tables(a: Namespace) -> None:
@@ -75,8 +87,9 @@ def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
         name += f"-{number[name]}" if number[name] > 1 else ""
         differ = [f"{k} {v}" for k, v in differences.items() if k not in IN_NOTES]
         speed = not any(there[group.index].any() for there in shared)
-        spec = TableSpec(name=name, title=", ".join([*tasks, *differ]), vary=vary,
-                         effects=a.effects, speed=speed)  # fmt: skip
+        spec = TableSpec(
+            name=name, title=", ".join([*tasks, *differ]), vary=vary, effects=a.effects, speed=speed
+        )
         yield build(spec, group, folder)
 
 
@@ -115,9 +128,18 @@ def _grid(title: str, notes: Sequence[str], body: pd.DataFrame, width: int) -> G
     fit = max(2, sum(pd.Series(needs).cumsum() <= width + 1))
     if left_out := [*lines.columns[fit:]]:
         notes = [*notes, f"Not shown on {width} columns: {', '.join(left_out)}."]
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False, title=title,
-                title_style="bold", title_justify="left", caption="\n".join(notes),
-                caption_style="dim", caption_justify="left")  # fmt: skip
+    grid = Grid(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=0,
+        show_edge=False,
+        title=title,
+        title_style="bold",
+        title_justify="left",
+        caption="\n".join(notes),
+        caption_style="dim",
+        caption_justify="left",
+    )
     for i, name in enumerate(lines.columns[:fit]):
         grid.add_column(name, justify="right" if i else "left", no_wrap=i > 0, max_width=needs[i])
     for line in lines[lines.columns[:fit]].itertuples(index=False, name=None):

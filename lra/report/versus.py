@@ -54,8 +54,10 @@ def rows_of(runs: pd.DataFrame, word: str = "") -> str:
     lines = [word or attention for attention in rows["attention"]]
     for key in sorted(differences(rows), key=lambda k: not k.startswith(("attention.", "task"))):
         name = key.removeprefix("attention.")
-        longer = [line if str(value) in ("nan", "None") else f"{line},{name}={value}"
-                  for line, value in zip(lines, rows[key], strict=True)]  # fmt: skip
+        longer = [
+            line if str(value) in ("nan", "None") else f"{line},{name}={value}"
+            for line, value in zip(lines, rows[key], strict=True)
+        ]
         lines = longer if len({*longer}) > len({*lines}) else lines
     lines = [*dict.fromkeys(lines)]
     more = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
@@ -64,8 +66,11 @@ def rows_of(runs: pd.DataFrame, word: str = "") -> str:
 
 def differences(runs: pd.DataFrame) -> dict[str, list[str]]:
     """The settings in which runs differ, with their values."""
-    values = {c: [*dict.fromkeys(runs[c].fillna("absent").map(str))]
-              for c in runs if c == "code" or c.split(".")[0] in PARTS}  # fmt: skip
+    values = {
+        c: [*dict.fromkeys(runs[c].fillna("absent").map(str))]
+        for c in runs
+        if c == "code" or c.split(".")[0] in PARTS
+    }
     return {key: texts for key, texts in values.items() if len(texts) > 1}
 
 
@@ -110,8 +115,10 @@ def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> No
     count = f"the {c['together']} answers of an example count as one"
     several = f" ({count if c['together'] > 1 else unlike})" if c["answers"] > c["examples"] else ""
     sure = "these networks differ" if c["p"] < stats.LEVEL else "could be chance"
-    budgets = [f"{r.get('steps')} steps of {r.get('batch')}, budget {r.get('budget')}"
-               for r in (left.iloc[0], right.iloc[0])]  # fmt: skip
+    budgets = [
+        f"{r.get('steps')} steps of {r.get('batch')}, budget {r.get('budget')}"
+        for r in (left.iloc[0], right.iloc[0])
+    ]
     unequal = "The budgets differ, which is part of the difference: A {}; B {}".format(*budgets)
     lines = [
         *([unequal] if budgets[0] != budgets[1] else []),
@@ -182,8 +189,10 @@ def paired_tests(
         if wanted(a, b) and len(answered[a]) == len(answered[b])
     }
     adjusted = stats.holm([sign_flips(d) for d in pairs.values()])
-    return [(a, b, 100 * float(d.mean()), float(p))
-            for ((a, b), d), p in zip(pairs.items(), adjusted, strict=True)]  # fmt: skip
+    return [
+        (a, b, 100 * float(d.mean()), float(p))
+        for ((a, b), d), p in zip(pairs.items(), adjusted, strict=True)
+    ]
 
 
 def sign_flips(differences: np.ndarray) -> float:

@@ -35,10 +35,14 @@ Problems = Iterable[tuple[Record, str]]
 
 def refuse_contradictions(records: Sequence[Record]) -> None:
     """UserError with every record that contradicts itself, its answers or other records."""
-    _refuse(itertools.chain(
-        ((r, reason) for r in records if r.kind == TRAINING for reason in _training(r)),
-        _impossible_times(records), _other_labels(records), _copied_answers(records),
-    ))  # fmt: skip
+    _refuse(
+        itertools.chain(
+            ((r, reason) for r in records if r.kind == TRAINING for reason in _training(r)),
+            _impossible_times(records),
+            _other_labels(records),
+            _copied_answers(records),
+        )
+    )
 
 
 def check_records(
@@ -122,8 +126,15 @@ def _impossible_times(records: Sequence[Record]) -> Problems:
 
 def _commit_times() -> dict[str, datetime]:
     """Look up when each revision was committed, as far as this checkout has them."""
-    command = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), "rev-list",
-               "--all", "--timestamp"]  # fmt: skip
+    command = [
+        "git",
+        "--no-optional-locks",
+        "-C",
+        str(Path(__file__).parent),
+        "rev-list",
+        "--all",
+        "--timestamp",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):

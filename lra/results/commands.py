@@ -22,10 +22,15 @@ def add_parsers(commands: Any) -> None:
     records = commands.add_parser("records", help="records of finished runs: export, import, check")
     actions = records.add_subparsers(dest="action", required=True, metavar="action")
     export = actions.add_parser("export", help="write them into one small file, to be committed")
-    export.add_argument("target", nargs="?", type=Path, help=f"a file such as {RECORDS}/mine.jsonl "
-                        "(default: one for each folder, of its name)")  # fmt: skip
-    export.add_argument("--runs", nargs="+", default=["runs"], help="folders (default: runs)",
-                        dest="sources")  # fmt: skip
+    export.add_argument(
+        "target",
+        nargs="?",
+        type=Path,
+        help=f"a file such as {RECORDS}/mine.jsonl (default: one for each folder, of its name)",
+    )
+    export.add_argument(
+        "--runs", nargs="+", default=["runs"], help="folders (default: runs)", dest="sources"
+    )
     export.set_defaults(into=Path(RECORDS), replace=False)
     bring = actions.add_parser("import", help="check records of another machine and copy them")
     bring.set_defaults(target=None)
@@ -35,8 +40,9 @@ def add_parsers(commands: Any) -> None:
     check = actions.add_parser("check", help="recompute what can be, refuse what cannot be right")
     check.add_argument("folders", nargs="*", default=[RECORDS], help="runs or records")
     check.add_argument("--data-dir", default="data", help="prepared data, for the labels")
-    check.add_argument("--conversion-data", type=Path, metavar="DIR", help="data.path of "
-                       "conversions, for theirs")  # fmt: skip
+    check.add_argument(
+        "--conversion-data", type=Path, metavar="DIR", help="data.path of conversions, for theirs"
+    )
     check.add_argument("--reevaluate", action="store_true", help="run checkpoints of runs again")
     evaluate = commands.add_parser("evaluate", help="test a trained network on a split of its data")
     evaluate.add_argument("--split", choices=("train", "val", "test"), default="test")
@@ -52,8 +58,14 @@ def add_parsers(commands: Any) -> None:
     for parser in (evaluate, predict):
         parser.add_argument("--data-dir", type=Path, metavar="DIR", help="default: the run's")
         parser.add_argument("--device", default="cpu", help="such as cuda (default: cpu)")
-    for parser, run in ((export, _copy), (bring, _copy), (check, _check), (predict, _predict),
-                        (evaluate, _evaluate), (pass_on, _pass_on)):  # fmt: skip
+    for parser, run in (
+        (export, _copy),
+        (bring, _copy),
+        (check, _check),
+        (predict, _predict),
+        (evaluate, _evaluate),
+        (pass_on, _pass_on),
+    ):
         parser.set_defaults(run=run)
 
 

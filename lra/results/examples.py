@@ -14,8 +14,14 @@ from lra.base.config import UserError, readable
 from lra.data.task import Task
 
 # Pillow hands some other formats to programs.
-PICTURES = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".gif": "GIF",
-            ".webp": "WEBP"}  # fmt: skip
+PICTURES = {
+    ".png": "PNG",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".bmp": "BMP",
+    ".gif": "GIF",
+    ".webp": "WEBP",
+}
 MOST_PIXELS = 2**24
 COLUMNS = (["text1", "text2"], ["text"], ["Source"])  # of a table with a head
 
@@ -61,8 +67,13 @@ def _text(path: Path) -> str:
 
 
 def _table(path: Path, task: Task) -> list[Any]:
-    table = pd.read_csv(path, sep="," if path.suffix.lower() == ".csv" else "\t", dtype=str,
-                        keep_default_na=False, encoding_errors="surrogateescape")  # fmt: skip
+    table = pd.read_csv(
+        path,
+        sep="," if path.suffix.lower() == ".csv" else "\t",
+        dtype=str,
+        keep_default_na=False,
+        encoding_errors="surrogateescape",
+    )
     for columns in COLUMNS:
         if (len(columns) == 2) is task.dual and {*columns} <= {*table}:
             rows = table[columns].to_numpy().tolist()

@@ -17,18 +17,60 @@ from lra.runs.schema import TRAINING, flat
 from lra.settings.presets import later_options, usual_options
 
 # The columns that most questions need, which every record has, before those of single facts.
-MAIN = ("kind", "task", "attention", "model", "protocol", "budget", "seed", "score", "floor",
-        "loss", "steps", "parameters", "flops", "steps_per_second", "fingerprint", "code", "run",
-        "path")  # fmt: skip
-NUMBERS = ("score", "floor", "loss", "parameters", "flops", "steps_per_second", "peak_memory_mib",
-           "dead_queries", "examples")  # fmt: skip
+MAIN = (
+    "kind",
+    "task",
+    "attention",
+    "model",
+    "protocol",
+    "budget",
+    "seed",
+    "score",
+    "floor",
+    "loss",
+    "steps",
+    "parameters",
+    "flops",
+    "steps_per_second",
+    "fingerprint",
+    "code",
+    "run",
+    "path",
+)
+NUMBERS = (
+    "score",
+    "floor",
+    "loss",
+    "parameters",
+    "flops",
+    "steps_per_second",
+    "peak_memory_mib",
+    "dead_queries",
+    "examples",
+)
 # Facts of which nobody makes a column: long lists, and details of a conversion's stages.
-LEFT_OUT = ("test.predicted", "test_best.predicted", "test_last.predicted", "compute.parts.",
-            "predictions.", "labels.", "stage1.", "stage2.", "digest", "codes")  # fmt: skip
+LEFT_OUT = (
+    "test.predicted",
+    "test_best.predicted",
+    "test_last.predicted",
+    "compute.parts.",
+    "predictions.",
+    "labels.",
+    "stage1.",
+    "stage2.",
+    "digest",
+    "codes",
+)
 # Columns with another name than their fact.
-RENAMED = {"protocol": "protocol.name", "loss": "test.loss", "parameters": "compute.parameters",
-           "flops": "compute.flops", "fingerprint": "data.fingerprint",
-           "dead_queries": "test.dead_rows", "examples": "test.examples"}  # fmt: skip
+RENAMED = {
+    "protocol": "protocol.name",
+    "loss": "test.loss",
+    "parameters": "compute.parameters",
+    "flops": "compute.flops",
+    "fingerprint": "data.fingerprint",
+    "dead_queries": "test.dead_rows",
+    "examples": "test.examples",
+}
 
 
 class Records(list[Record]):

@@ -252,6 +252,9 @@ def _without(facts: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
 
 def merged(shared: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """Add to the facts of a run those that all runs of its sweep share."""
-    both = {key: merged(shared[key], value) for key, value in facts.items()
-            if isinstance(value, dict) and isinstance(shared.get(key), dict)}  # fmt: skip
+    both = {
+        key: merged(shared[key], value)
+        for key, value in facts.items()
+        if isinstance(value, dict) and isinstance(shared.get(key), dict)
+    }
     return shared | facts | both

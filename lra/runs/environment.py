@@ -15,15 +15,33 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("luna-lra", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "numba", "triton",
-            "tensorflow-datasets")  # fmt: skip
+PACKAGES = (
+    "luna-lra",
+    "pytorch-lightning",
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "numba",
+    "triton",
+    "tensorflow-datasets",
+)
 # Environment variables that choose instructions, threads or precision.
 SWITCHES = (
-    "ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "MKL_CBWR", "MKL_NUM_THREADS",
-    "NPY_DISABLE_CPU_FEATURES", "NUMBA_CPU_FEATURES", "NUMBA_CPU_NAME", "NUMBA_DISABLE_JIT",
-    "NUMBA_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "ONEDNN_DEFAULT_FPMATH_MODE",
-    "ONEDNN_MAX_CPU_ISA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-)  # fmt: skip
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NPY_DISABLE_CPU_FEATURES",
+    "NUMBA_CPU_FEATURES",
+    "NUMBA_CPU_NAME",
+    "NUMBA_DISABLE_JIT",
+    "NUMBA_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

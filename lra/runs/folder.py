@@ -119,8 +119,12 @@ class RunFolder:
         return read_result(self.result_file) if whole else None
 
     def set_status(self, status: str, **facts: Any) -> None:
-        facts = {"pid": os.getpid(), "host": socket.gethostname(), "begun": self._begun,
-                 "started": self._started} | facts  # fmt: skip
+        facts = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "begun": self._begun,
+            "started": self._started,
+        } | facts
         with writing(self.path):
             write_json(self.status_file, {"status": status, "updated": time.strftime(TIME)} | facts)
 
@@ -133,14 +137,18 @@ class RunFolder:
 
     def finish(self, result: dict[str, Any]) -> None:
         times = {"begun": self._begun, "started": self._started, "finished": time.strftime(TIME)}
-        facts = {
-            "schema": SCHEMA_VERSION,
-            "status": "finished",
-            "identity": self.identity,
-            "attempt": self.attempt,
-            "settings": self.run.experiment.settings(),
-            "times": times,
-        } | self.code_facts | result  # fmt: skip
+        facts = (
+            {
+                "schema": SCHEMA_VERSION,
+                "status": "finished",
+                "identity": self.identity,
+                "attempt": self.attempt,
+                "settings": self.run.experiment.settings(),
+                "times": times,
+            }
+            | self.code_facts
+            | result
+        )
         self.set_status("finished")  # first: only the result says that it has
         with writing(self.path):
             write_json(self.result_file, facts | {"digest": digest(facts)})

@@ -171,24 +171,35 @@ class RunRecord(Facts):
         for fact, setting in cls.repeats.items():
             value, expected = find_fact(facts, fact), find_fact(settings, setting)
             if value != expected:
-                raise ValueError(f"its {fact} is {value!r:.200}, but in its settings it is "
-                                 f"{expected!r:.200}")  # fmt: skip
+                raise ValueError(
+                    f"its {fact} is {value!r:.200}, but in its settings it is {expected!r:.200}"
+                )
         expected = identity_of(settings, find_fact(facts, "data.fingerprint"))
         if facts["identity"] != expected:
-            raise ValueError(f"its identity is {facts['identity']:.40}, but its settings and data "
-                             f"are those of run {expected}")  # fmt: skip
+            raise ValueError(
+                f"its identity is {facts['identity']:.40}, but its settings and data "
+                f"are those of run {expected}"
+            )
         return record
 
 
 class TrainingRecord(RunRecord):
-    repeats = {"attention": "attention", "task": "task.name", "model": "model.name",
-               "protocol.name": "protocol.name", "protocol.version": "protocol.version",
-               "budget": "budget", "steps": "protocol.recipe.steps",
-               "batch": "protocol.recipe.batch", "precision": "precision",
-               "data.source": "task.source",
-               "pretraining.name": "pretrain.name", "pretraining.rate": "pretrain.rate",
-               "pretraining.steps": "pretrain.recipe.steps",
-               "pretraining.batch": "pretrain.recipe.batch"}  # fmt: skip
+    repeats = {
+        "attention": "attention",
+        "task": "task.name",
+        "model": "model.name",
+        "protocol.name": "protocol.name",
+        "protocol.version": "protocol.version",
+        "budget": "budget",
+        "steps": "protocol.recipe.steps",
+        "batch": "protocol.recipe.batch",
+        "precision": "precision",
+        "data.source": "task.source",
+        "pretraining.name": "pretrain.name",
+        "pretraining.rate": "pretrain.rate",
+        "pretraining.steps": "pretrain.recipe.steps",
+        "pretraining.batch": "pretrain.recipe.batch",
+    }
 
     protocol: Protocol
     budget: Number
@@ -223,8 +234,10 @@ class TrainingRecord(RunRecord):
             steps = [step for step, _ in self.curve]
             expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
             if steps != expected or steps[-1] != self.steps or steps[-2:-1] == steps[-1:]:
-                raise ValueError(f"its curve has {len(steps)} points up to step {steps[-1]}, not "
-                                 f"one every {every} of {self.steps} steps")  # fmt: skip
+                raise ValueError(
+                    f"its curve has {len(steps)} points up to step {steps[-1]}, not "
+                    f"one every {every} of {self.steps} steps"
+                )
         parts, begun = self.seconds or {}, self.times.begun
         done, seconds = self.steps_per_second * parts.get("training", 0), sum(parts.values())
         if done > self.steps * 1.01 + 1:

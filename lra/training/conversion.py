@@ -121,8 +121,13 @@ def record_of(facts: dict[str, Any], model: str) -> dict[str, Any]:
     from contents (the teacher's weights, not their folder), so it is the same on every machine."""
     facts = dict(facts)
     attention = {"name": facts.pop("attention")} | facts.pop("options")
-    settings = {"task": facts["task"], "model": model, "attention": attention,
-                "recipe": facts.pop("recipe"), "teacher": facts.pop("teacher")}  # fmt: skip
+    settings = {
+        "task": facts["task"],
+        "model": model,
+        "attention": attention,
+        "recipe": facts.pop("recipe"),
+        "teacher": facts.pop("teacher"),
+    }
     fingerprint = facts.pop("data", None)
     facts["machine"] = {key: facts.pop(key) for key in ("device", "threads")}
     facts["versions"] = {"torch": facts.pop("torch")} | facts["versions"]

@@ -30,8 +30,16 @@ class Metrics(pl.Callback):
     evaluation, and sends it to the loggers. A resumed run drops the rows after its checkpoint,
     since it does these steps again."""
 
-    COLUMNS = ("step", "train_loss", "train_accuracy", "dev_loss", "dev_accuracy", "dead_rows",
-               "lr", "seconds")  # fmt: skip
+    COLUMNS = (
+        "step",
+        "train_loss",
+        "train_accuracy",
+        "dev_loss",
+        "dev_accuracy",
+        "dead_rows",
+        "lr",
+        "seconds",
+    )
 
     def __init__(self, folder: RunFolder):
         twentieth = math.ceil(folder.run.protocol.recipe.steps / 20)
@@ -105,8 +113,10 @@ class ProgressReport(pl.Callback):
             numbers = [f"loss {loss / scored:.3f}", f"acc {hits / scored:.1%}", self._dev]
         # Of the whole run, evaluations included, as `lra status` has it.
         speed = step / max(sum(module.clock.read().values()), 1e-9)
-        numbers += [f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s",
-                    f"{clock((trainer.max_steps - step) / speed)} left"]  # fmt: skip
+        numbers += [
+            f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s",
+            f"{clock((trainer.max_steps - step) / speed)} left",
+        ]
         text = "  ".join(filter(None, numbers))
         for task in self._bar.task_ids:
             self._bar.update(task, completed=step, description=_step(trainer), text=text)
@@ -138,8 +148,10 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
     print(f"task       {run.task.name}  {prepared.describe()}")
     print(f"attention  {name}  {' '.join(options) or 'defaults'}{preset}")
     print("compute    " + check.describe().replace("\n", "\n" + " " * 11))
-    print(f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
-          f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}")  # fmt: skip
+    print(
+        f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
+        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}"
+    )
     if recipe.warmup > recipe.steps:
         print(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
     if recipe.batch > (n := len(prepared.split("train"))):
@@ -149,8 +161,10 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
 def introduce_phase_one(run: Run) -> None:
     recipe, rate = run.protocol.recipe, run.pretrain.rate
     target = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
-    print(f"phase one  {target} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
-          f"seed {run.seed}; dev here: held-out training inputs")  # fmt: skip
+    print(
+        f"phase one  {target} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
+        f"seed {run.seed}; dev here: held-out training inputs"
+    )
 
 
 def show_result(folder: RunFolder, before: dict[str, Any] | None) -> None:
@@ -160,8 +174,10 @@ def show_result(folder: RunFolder, before: dict[str, Any] | None) -> None:
     elif result := folder.result():
         test, took = result["test"], clock(sum(result["seconds"].values()))
         tokens = f"{n} tokens of " if (n := test["scored"]) != test["examples"] else ""
-        print(f"done: test accuracy {test['accuracy']:.2%} on {tokens}{test['examples']} examples "
-              f"({test['select']} checkpoint, step {test['step']}) in {took}")  # fmt: skip
+        print(
+            f"done: test accuracy {test['accuracy']:.2%} on {tokens}{test['examples']} examples "
+            f"({test['select']} checkpoint, step {test['step']}) in {took}"
+        )
         if max(test["predicted"]) == sum(test["predicted"]):
             print("note: every answer is the same class; the run has collapsed")
     print(f"record: {folder.result_file}")

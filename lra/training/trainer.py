@@ -191,6 +191,14 @@ class LRAData(pl.LightningDataModule):
             return pretrain.InputLoader(sequences, self.run, steps=steps, rank=rank, world=world)
         protocol, examples = self.run.protocol, self.prepared.split(split)
         kind = partial(DeviceLoader, device=device) if fits(examples, device) else Loader
-        return kind(examples, protocol.recipe.batch, rules=protocol.data, seed=self.run.seed,
-                    steps=steps, limit=limit, drop_last=protocol.evaluation.drop_last, rank=rank,
-                    world=world)  # fmt: skip
+        return kind(
+            examples,
+            protocol.recipe.batch,
+            rules=protocol.data,
+            seed=self.run.seed,
+            steps=steps,
+            limit=limit,
+            drop_last=protocol.evaluation.drop_last,
+            rank=rank,
+            world=world,
+        )

@@ -77,8 +77,11 @@ class LOTFormer(Attention):
     row_stochastic = False  # exactly so for an odd number of half-steps only
     convex = False
     former_options: ClassVar = {
-        "masses": "uniform", "mass_temperature": 0.5, "init": "lra", "scaling": None
-    }  # fmt: skip
+        "masses": "uniform",
+        "mass_temperature": 0.5,
+        "init": "lra",
+        "scaling": None,
+    }
     exempt: ClassVar[dict[str, str]] = {
         "constant": "after an even number of half-steps rows sum to 1 as far as Sinkhorn converged"
     }

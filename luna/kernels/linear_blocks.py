@@ -58,9 +58,15 @@ def blocked_sums(
 class _BlockedSums(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx, maps: Maps, masks: tuple[Mask, Mask], causal: bool, q: Tensor, k: Tensor, v: Tensor,
+        ctx,
+        maps: Maps,
+        masks: tuple[Mask, Mask],
+        causal: bool,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
         *parameters: Tensor,
-    ):  # fmt: skip
+    ):
         N, c, V = torch.empty_like(v), v.new_empty(v.shape[:3]), _with_ones(v, masks[0])
         S = torch.zeros((), dtype=v.dtype, device=v.device)
         states = []  # S (B, H, D, e + 1) of all keys, or before each block

@@ -41,8 +41,10 @@ def width(widths=(2, 4, 8, 16, 32, 64), ms=(16, 64, 256, 1024, 4096), fits=5, st
             fall = kernels.slope(widths[1:], medians[1:])
             axes.plot(widths, medians, "o-", label=f"{activation}, {name}: width^{fall:.1f}")
         if activation == "relu":  # with the first psi of every width
-            surface = [[np.median([sampled(psi, w, m, SEED + i) for i in range(2)]) for m in ms]
-                       for w, (psi, *_) in zip(widths, methods, strict=True)]  # fmt: skip
+            surface = [
+                [np.median([sampled(psi, w, m, SEED + i) for i in range(2)]) for m in ms]
+                for w, (psi, *_) in zip(widths, methods, strict=True)
+            ]
     last.plot(ms, np.transpose(surface), ".-", label=[f"width {w}" for w in widths])
     one.set(title="RMS of ψ − (cos, sin)", xlabel="width")
     two.set(title="sup |k − k$_{NN}$| over pairs", xlabel="width")
@@ -98,8 +100,9 @@ def rademacher(N=SIZES, learned_N=SIZES[:6], signs=400, fits=3, steps=300, hidde
     phi /= np.linalg.norm(phi, axis=1).max()
     drawn = (rng.choice([-1.0, 1.0], (signs, n)) @ phi[:n] / n for n in N)
     fixed = [np.linalg.norm(rows, axis=1).mean() for rows in drawn]
-    learned = [[fitted_to_signs(x[:n], SEED + i, steps, hidden) for i in range(fits)]
-               for n in learned_N]  # fmt: skip
+    learned = [
+        [fitted_to_signs(x[:n], SEED + i, steps, hidden) for i in range(fits)] for n in learned_N
+    ]
     figure, axes = plt.subplots(figsize=(5.5, 4))
     axes.plot(N, N**-0.5, "k--", label="bound 1 / √N of a fixed map")
     axes.plot(N, fixed, "o-", label=f"fixed map: N$^{{{kernels.slope(N, fixed):.3f}}}$")

@@ -38,12 +38,19 @@ VARIANTS = {  # every kind of feature map that LUNA's options make, at the same 
     "rff with phases": {"kernel": "rff", "phases": True},
     "two maps: phi_q . phi_k, symmetric part": {"tie_qk": False},  # which are no kernel
 }
-COLOURS = dict(zip(("sigmoid units", "rff", *VARIANTS), (*PALETTE[1:3], LUNA, PALETTE[0]),
-                   strict=False)) | {list(VARIANTS)[-1]: SOFTMAX}  # fmt: skip
+COLOURS = dict(
+    zip(("sigmoid units", "rff", *VARIANTS), (*PALETTE[1:3], LUNA, PALETTE[0]), strict=False)
+) | {list(VARIANTS)[-1]: SOFTMAX}
 plt.switch_backend("agg")
-plt.rcParams |= {"figure.constrained_layout.use": True, "axes.grid": True, "grid.alpha": 0.3,
-                 "font.size": 9, "legend.fontsize": 7, "pdf.fonttype": 42,
-                 "axes.prop_cycle": plt.cycler(color=(*PALETTE, LUNA, SOFTMAX))}  # fmt: skip
+plt.rcParams |= {
+    "figure.constrained_layout.use": True,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "font.size": 9,
+    "legend.fontsize": 7,
+    "pdf.fonttype": 42,
+    "axes.prop_cycle": plt.cycler(color=(*PALETTE, LUNA, SOFTMAX)),
+}
 
 
 def build(seed, *, dtype=torch.float64, like=None, **options):
@@ -98,8 +105,9 @@ def population(method, x, y):
     """k of pairs x, y (P, d): (P,)."""
     a, b, cosine = geometry(x, y)
     psi, weighted = tabulated(method, 8 * max(a.max(), b.max())), HERMITE * WEIGHTS
-    at_x, at_y = (np.einsum("pzl,nz->pnl", psi(r[:, None] * NODES), weighted, optimize=True)
-                  for r in (a, b))  # fmt: skip
+    at_x, at_y = (
+        np.einsum("pzl,nz->pnl", psi(r[:, None] * NODES), weighted, optimize=True) for r in (a, b)
+    )
     return ((at_x * at_y).sum(2) * cosine[:, None] ** ORDERS).sum(1)
 
 
@@ -129,8 +137,11 @@ def positive(draws=10):
         left.plot(np.where(values[0] > 1e-16, values[0], np.nan), color=colour)
         right.plot(smallest[name], [name] * draws, "o", color=colour)
     left.axvline(64, color="0.6", linestyle=":")
-    left.set(yscale="log", xlabel="number of the eigenvalue (dotted: M L)",
-             ylabel="eigenvalue / largest, down to rounding")  # fmt: skip
+    left.set(
+        yscale="log",
+        xlabel="number of the eigenvalue (dotted: M L)",
+        ylabel="eigenvalue / largest, down to rounding",
+    )
     right.axvspan(-1e-12, 1e-12, color="0.92")
     right.set_xscale("symlog", linthresh=1e-17)
     right.set_xticks([-1, -1e-5, -1e-10, -1e-15, 1e-15])

@@ -58,17 +58,28 @@ def bounded(log2_mlp=22, log2_rff=24, log2_m=12):
                 falls[i] = np.polyfit(m[small[:, i]], -np.log(P[small[:, i], i]), 1)[0]
         bound = np.minimum(1, 2 * np.exp(-c * pool.deviation**2 * np.arange(26)))
         axes.plot(bound, "k--", label="bound")
-        axes.set(yscale="log", xlabel="m ε² / σ²", ylabel="P(|k$_m$ − k| ≥ ε)", ylim=(1e-6, 1.6),
-                 title=f"{kind}, σ = {pool.deviation:.2g}")  # fmt: skip
+        axes.set(
+            yscale="log",
+            xlabel="m ε² / σ²",
+            ylabel="P(|k$_m$ − k| ≥ ε)",
+            ylim=(1e-6, 1.6),
+            title=f"{kind}, σ = {pool.deviation:.2g}",
+        )
         exponent, fall = kernels.slope(eps[falls > 0], falls[falls > 0]), kernels.slope(m, rmse)
         (line,) = rates.plot(LEVELS, falls, "o", label=f"{kind}: ε$^{{{exponent:.2f}}}$")
         rates.plot(LEVELS, c * eps**2, "--", color=line.get_color(), label=f"{kind}: bound")
         roots.plot(m, rmse, "o-", label=f"{kind}: m$^{{{fall:.3f}}}$")
         roots.plot(m, pool.deviation / m**0.5, "k:")
         numbers[kind] = pool.constants | {
-            "m": m, "levels": eps, "rmse": rmse, "tails": P.T, "rates": falls, "c": c,
-            "exponent": exponent, "slope": fall,
-        }  # fmt: skip
+            "m": m,
+            "levels": eps,
+            "rmse": rmse,
+            "tails": P.T,
+            "rates": falls,
+            "c": c,
+            "exponent": exponent,
+            "slope": fall,
+        }
     rates.set(xscale="log", yscale="log", xlabel="ε / σ", ylabel="slope of −log P in m")
     roots.set_xscale("log", base=2)
     roots.set(yscale="log", xlabel="m", ylabel="RMSE of k$_m$ (dotted: σ / √m)")
@@ -101,9 +112,12 @@ def unbounded(log2_mlp=21, log2_rff=22):
         axes.sharey(panels[0])
         last.plot(steps[near], exponents, label=kind)
         numbers[kind] = pool.constants | {
-            "measured": measured, "eps": steps[near], "limit": limit, "exponents": exponents,
+            "measured": measured,
+            "eps": steps[near],
+            "limit": limit,
+            "exponents": exponents,
             "bound": bound,
-        }  # fmt: skip
+        }
     panels[0].set_ylabel("−log P(|k$_m$ − k| ≥ ε) / m")
     last.set(xscale="log", xlabel="ε / σ", title="exponent of ε in the limit", ylim=(0.5, 4))
     return {"features": numbers}, figure

@@ -100,8 +100,16 @@ def test_what_slurm_is_asked_for(tmp_path, monkeypatch):
 
     monkeypatch.setattr("submitit.AutoExecutor.map_array", submit)
     assert slurm.launch(JOBS, 0) == []
-    for line in ("gpus-per-node=1", "ntasks-per-node=1", "cpus-per-task=8", "mem=32GB", "time=720",
-                 "signal=USR2@120", "partition=gpu", "job-name=train"):  # fmt: skip
+    for line in (
+        "gpus-per-node=1",
+        "ntasks-per-node=1",
+        "cpus-per-task=8",
+        "mem=32GB",
+        "time=720",
+        "signal=USR2@120",
+        "partition=gpu",
+        "job-name=train",
+    ):
         assert f"#SBATCH --{line}" in asked
 
 

@@ -25,13 +25,28 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Trains in a second; dropout stays on, so that random state matters.
 SMALL = (
-    "task=listops", "task.source=tiny", "attention=linear", "trainer=cpu", "trainer.threads=1",
-    "trainer.progress=lines", "trainer.checkpoint_every=4", "trainer.log_every=5",
-    "model.n_layers=1", "model.d_model=16", "model.qkv_dim=16", "model.mlp_dim=16",
-    "protocol.data.pad_to=512", "protocol.data.max_length=512", "protocol.data.pad=batch",
-    "protocol.recipe.batch=8", "protocol.recipe.steps=30", "protocol.recipe.warmup=5",
-    "protocol.recipe.lr=0.01", "protocol.evaluation.every=10", "compute=off",
-)  # fmt: skip
+    "task=listops",
+    "task.source=tiny",
+    "attention=linear",
+    "trainer=cpu",
+    "trainer.threads=1",
+    "trainer.progress=lines",
+    "trainer.checkpoint_every=4",
+    "trainer.log_every=5",
+    "model.n_layers=1",
+    "model.d_model=16",
+    "model.qkv_dim=16",
+    "model.mlp_dim=16",
+    "protocol.data.pad_to=512",
+    "protocol.data.max_length=512",
+    "protocol.data.pad=batch",
+    "protocol.recipe.batch=8",
+    "protocol.recipe.steps=30",
+    "protocol.recipe.warmup=5",
+    "protocol.recipe.lr=0.01",
+    "protocol.evaluation.every=10",
+    "compute=off",
+)
 
 Completed = subprocess.CompletedProcess[str]
 

@@ -85,11 +85,21 @@ def facts(
             "budget": {"reference": "luna", "tolerance": {"parameters": 0.05}, "flops": 19_000_000},
             "exempt": None,
         },
-        "data": {"fingerprint": fingerprint, "source": source, "majority": 0.1,
-                 "provenance": "re-generated, not the released files"},
+        "data": {
+            "fingerprint": fingerprint,
+            "source": source,
+            "majority": 0.1,
+            "provenance": "re-generated, not the released files",
+        },
         "dev": {"accuracy": accuracy, "step": 100},
-        "test": {"accuracy": accuracy, "loss": 1.5, "examples": 2000, "step": 100,
-                 "select": "best", "dead_rows": 0.0},
+        "test": {
+            "accuracy": accuracy,
+            "loss": 1.5,
+            "examples": 2000,
+            "step": 100,
+            "select": "best",
+            "dead_rows": 0.0,
+        },
         "test_last": {"accuracy": accuracy - 0.01, "loss": 1.6, "examples": 2000},
         "curve": [[50, accuracy / 2], [100, accuracy]],
         "seconds": {"training": 100 / (5 + len(attention)), "evaluation": 1.0},
@@ -100,7 +110,7 @@ def facts(
         "versions": {"torch": "2.13.0"},
         "git": {"revision": "0123456789abcdef", "dirty": False},
         "times": {"started": "2026-01-01T00:00:00+0000", "finished": "2026-01-01T00:01:00+0000"},
-    }  # fmt: skip
+    }
     for key, value in more.items():
         *parents, last = key.split("__")
         place = result
@@ -118,9 +128,14 @@ def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
     name = more.pop("folder", f"seed-{more.get('seed', 1)}")
     result = facts(attention, accuracy, **more)
     folder = (
-        root / result["task"] / result["protocol"]["name"] / "small" / attention
-        / "-".join([result["identity"], *result.get("codes", [])]) / name
-    )  # fmt: skip
+        root
+        / result["task"]
+        / result["protocol"]["name"]
+        / "small"
+        / attention
+        / "-".join([result["identity"], *result.get("codes", [])])
+        / name
+    )
     folder.mkdir(parents=True)
     sealed = result | {"digest": digest(result)}
     (folder / "result.json").write_text(json.dumps(sealed), encoding="utf-8")
@@ -150,8 +165,16 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(facts), encoding="utf-8")
 
 
-CONVERSION_RECIPE = {"stage1": "ce", "stage1_lr": 0.01, "stage1_steps": 250, "batch": 8, "lr": 1e-5,
-                     "phi_lr": None, "epochs": 10, "patience": 3}  # fmt: skip
+CONVERSION_RECIPE = {
+    "stage1": "ce",
+    "stage1_lr": 0.01,
+    "stage1_steps": 250,
+    "batch": 8,
+    "lr": 1e-5,
+    "phi_lr": None,
+    "epochs": 10,
+    "patience": 3,
+}
 TEACHERS = {"sst2": 0.9, "mrpc": 0.8}
 
 

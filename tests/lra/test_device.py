@@ -87,8 +87,13 @@ def test_no_step_waits_for_the_device(
     monkeypatch.setattr(device, "HELD_ON", {"cpu"})
     monkeypatch.setattr(module, "FUSED_ON", {"cpu"})
     monkeypatch.setattr(heads, "INDEXED_ON", set())
-    run = small(f"attention={attention}", "trainer.log_every=4", "trainer.progress=off",
-                "protocol.recipe.clip=norm", "protocol.recipe.steps=80")  # fmt: skip
+    run = small(
+        f"attention={attention}",
+        "trainer.log_every=4",
+        "trainer.progress=off",
+        "protocol.recipe.clip=norm",
+        "protocol.recipe.steps=80",
+    )
     prepared = find_or_prepare(run.task, max_length=512, data_dir=run.data_dir)
     folder, watch = RunFolder(run, prepared.fingerprint), Watch()
     folder.path.mkdir(parents=True)

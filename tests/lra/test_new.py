@@ -57,11 +57,23 @@ def test_in_a_clone_two_files_are_enough(tmp_path):
     assert written[:2] == [str(file) for file in files]
     run("ruff", "check", str(files[0]), "--config", str(REPOSITORY / "pyproject.toml"))
     run("ruff", "format", "--check", str(files[0]))
-    suite = ["luna/test_conformance.py", "lra/compute", "lra/test_catalogue.py",
-             "lra/settings/test_compose.py"]  # fmt: skip
+    suite = [
+        "luna/test_conformance.py",
+        "lra/compute",
+        "lra/test_catalogue.py",
+        "lra/settings/test_compose.py",
+    ]
     selection = "foo or catalogue_is or exactly_its_options"
-    tested = run("pytest", "-n", "0", "-p", "no:cacheprovider", "-k", selection,
-                 *(f"tests/{file}" for file in suite))  # fmt: skip
+    tested = run(
+        "pytest",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        selection,
+        *(f"tests/{file}" for file in suite),
+    )
     assert " passed" in tested
 
 

@@ -111,9 +111,14 @@ def by_example(definition: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Defini
 
 
 def assert_defined(
-    attention: Attention, definition: Definition, *, masks: Sequence[str | None] = MASKS,
-    n: int = N, d_v: int | None = None, close: float = 1e-10,
-) -> None:  # fmt: skip
+    attention: Attention,
+    definition: Definition,
+    *,
+    masks: Sequence[str | None] = MASKS,
+    n: int = N,
+    d_v: int | None = None,
+    close: float = 1e-10,
+) -> None:
     """Hold an attention to its definition on valid rows. (Its matrix is held to it by the
     conformance suite.)"""
     q, k, v = qkv(n=n, d=attention.head_dim, d_v=d_v)

@@ -11,9 +11,17 @@ from luna.feature_maps.options import LunaOptions
 
 
 def listing(
-    W: Tensor, beta: Tensor, e: Tensor, f: Tensor, a: Tensor, g: Tensor, *,
-    causal: bool = False, eps: float = 1e-6, **options,
-) -> Listing:  # fmt: skip
+    W: Tensor,
+    beta: Tensor,
+    e: Tensor,
+    f: Tensor,
+    a: Tensor,
+    g: Tensor,
+    *,
+    causal: bool = False,
+    eps: float = 1e-6,
+    **options,
+) -> Listing:
     """W (M, d), beta (M), e and f (C, w), a (L, w), g (L): one group of the shapes that
     luna/kernels/scalar_mlp documents."""
     shared = len(e) < len(g)

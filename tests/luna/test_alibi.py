@@ -26,9 +26,13 @@ def test_slopes_are_those_of_the_papers_code(n_heads: int):
 
 @pytest.mark.parametrize(
     ("name", "profile"),
-    [("softmax", "strict"), ("softmax", "published"), ("softmax", "official"),
-     ("kernelized", "strict")],
-)  # fmt: skip
+    [
+        ("softmax", "strict"),
+        ("softmax", "published"),
+        ("softmax", "official"),
+        ("kernelized", "strict"),
+    ],
+)
 def test_weights_fall_exponentially_with_the_distance(name: str, profile: str):
     """The distances are those of stored places, padding included."""
     q, k, v = qkv(2, H, N, D)

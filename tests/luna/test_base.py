@@ -18,8 +18,19 @@ from luna import Attention, LunaError, Paper, Slot
 from luna.base import _classes
 
 SIZES = {"n_heads": 2, "head_dim": 8, "max_len": 32}
-HEAVY = ("pytorch_lightning", "lightning", "hydra", "omegaconf", "tensorflow_datasets",
-         "tensorflow", "wandb", "transformers", "torchvision", "matplotlib", "numba")  # fmt: skip
+HEAVY = (
+    "pytorch_lightning",
+    "lightning",
+    "hydra",
+    "omegaconf",
+    "tensorflow_datasets",
+    "tensorflow",
+    "wandb",
+    "transformers",
+    "torchvision",
+    "matplotlib",
+    "numba",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -48,9 +48,13 @@ class TreeShape:
             ("max_args", self.max_args, 2 <= self.max_args <= 25, "between 2 and 25"),
             ("max_depth", self.max_depth, self.max_depth >= 1, "at least 1"),
             ("min_length", self.min_length, self.min_length >= 0, "at least 0"),
-            ("max_length", self.max_length, self.max_length > self.min_length + 1,
-             f"at least {self.min_length + 2}, so that a length lies strictly between them"),
-        ):  # fmt: skip
+            (
+                "max_length",
+                self.max_length,
+                self.max_length > self.min_length + 1,
+                f"at least {self.min_length + 2}, so that a length lies strictly between them",
+            ),
+        ):
             if not holds:
                 raise UserError(f"{name}={value} is out of range: it must be {allowed}")
         if self.mean_nodes() > 10_000:

@@ -76,8 +76,11 @@ def luna_attention(
     inside = torch.float64 if dtype == torch.float64 else torch.float32
     parameters = W.to(inside), bias.to(inside), *(at_least_single(t) for t in mlps)
     options: dict[str, Any] = {
-        "activation": activation, "nonneg": nonneg, "causal": causal, "eps": eps
-    }  # fmt: skip
+        "activation": activation,
+        "nonneg": nonneg,
+        "causal": causal,
+        "eps": eps,
+    }
     gpu = on_gpu(device)
     real = q.new_ones(*q.shape[:-3], *q.shape[-2:-1], dtype=torch.bool) if mask is None else mask
     check_tensors(q, k, v, real, W, bias)

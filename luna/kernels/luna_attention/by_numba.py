@@ -69,15 +69,33 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
     dq, *dkv = map(_rows, dqkv)
     mask = mask.numpy()
     cpu.run(
-        queries_backward_kernel, parts, _rows(grad), _rows(q), mask, maps, output,
-        *cpu.arrays(S.mT.contiguous(), z), eps, _rows(out), *cpu.arrays(c, dS, dz), dq,
+        queries_backward_kernel,
+        parts,
+        _rows(grad),
+        _rows(q),
+        mask,
+        maps,
+        output,
+        *cpu.arrays(S.mT.contiguous(), z),
+        eps,
+        _rows(out),
+        *cpu.arrays(c, dS, dz),
+        dq,
         *cpu.arrays(*shared),
-    )  # fmt: skip
+    )
     dS, dz = _per_head(dS, q).contiguous(), _per_head(dz, q).contiguous()
     cpu.run(
-        keys_backward_kernel, parts, _rows(k), _rows(v), mask, maps, output,
-        *cpu.arrays(dS, dS.mT.contiguous(), dz), *dkv, *cpu.arrays(*shared),
-    )  # fmt: skip
+        keys_backward_kernel,
+        parts,
+        _rows(k),
+        _rows(v),
+        mask,
+        maps,
+        output,
+        *cpu.arrays(dS, dS.mT.contiguous(), dz),
+        *dkv,
+        *cpu.arrays(*shared),
+    )
     for parts_of, total in zip(shared, (dW, dbias, dtable), strict=True):
         sum_parts(*cpu.arrays(parts_of.view(G, parts // G, -1), total.view(G, -1)))
 
@@ -108,9 +126,18 @@ def _maps(W: Tensor, bias: Tensor, keys: Tensor, table: Tensor) -> tuple[np.ndar
 
 
 def causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None,
-    W: Tensor, bias: Tensor, keys: Tensor, table: Tensor, *, nonneg: Nonneg, eps: float,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    W: Tensor,
+    bias: Tensor,
+    keys: Tensor,
+    table: Tensor,
+    *,
+    nonneg: Nonneg,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
     """o (B, H, n, e) and the denominators' c (B, H, n); 0 at padding."""
     q, k, v = (zero_padding(t, mask) for t in (q, k, v))
     keys, *cells = grid(keys)
@@ -475,9 +502,22 @@ def queries_backward_kernel(
                 add_product(phi, dN, dS[unit], count)
                 add_rows(phi, dc, dz[unit], count)
                 map_backward(
-                    x, dN, dc, S_T[b, h], z[b, h], maps, g, output, block, totals, dq, b, h, rows,
+                    x,
+                    dN,
+                    dc,
+                    S_T[b, h],
+                    z[b, h],
+                    maps,
+                    g,
+                    output,
+                    block,
+                    totals,
+                    dq,
+                    b,
+                    h,
+                    rows,
                     count,
-                )  # fmt: skip
+                )
 
 
 @cpu.jit
@@ -503,6 +543,19 @@ def keys_backward_kernel(
                 product(phi, dS[b, h], dvalues, count)
                 scatter(dvalues, rows, count, dv, b, h)
                 map_backward(
-                    x, values, ones, dS_T[b, h], dz[b, h], maps, g, output, block, totals, dk, b, h,
-                    rows, count,
-                )  # fmt: skip
+                    x,
+                    values,
+                    ones,
+                    dS_T[b, h],
+                    dz[b, h],
+                    maps,
+                    g,
+                    output,
+                    block,
+                    totals,
+                    dk,
+                    b,
+                    h,
+                    rows,
+                    count,
+                )

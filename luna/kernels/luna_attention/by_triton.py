@@ -302,9 +302,28 @@ def queries_kernel(q, k, v, mask, maps, S, z, out, c, H, n, segment, s: tl.const
 
 @triton.jit
 def queries_backward_kernel(
-    grad, q, k, v, mask, maps, S, z, out, c, dS, dz, dq, dW, dbias, dtable,
-    H, n, segment, copies, s: tl.constexpr,
-):  # fmt: skip
+    grad,
+    q,
+    k,
+    v,
+    mask,
+    maps,
+    S,
+    z,
+    out,
+    c,
+    dS,
+    dz,
+    dq,
+    dW,
+    dbias,
+    dtable,
+    H,
+    n,
+    segment,
+    copies,
+    s: tl.constexpr,
+):
     """dq; dS, dz, dW and dbias of each segment alone; the table's gradient added to dtable."""
     b, h, g, unit, first, last = program(H, n, segment, s)
     dtable = table_of(dtable, b, g, unit, n, segment, copies, s)
@@ -341,9 +360,27 @@ def queries_backward_kernel(
 
 @triton.jit
 def keys_backward_kernel(
-    grad, q, k, v, mask, maps, out, c, R, r, dk, dv, dW, dbias, dtable,
-    H, n, segment, copies, s: tl.constexpr,
-):  # fmt: skip
+    grad,
+    q,
+    k,
+    v,
+    mask,
+    maps,
+    out,
+    c,
+    R,
+    r,
+    dk,
+    dv,
+    dW,
+    dbias,
+    dtable,
+    H,
+    n,
+    segment,
+    copies,
+    s: tl.constexpr,
+):
     """dk, dv; dW and dbias of each segment alone; the table's gradient added to dtable. R, r are
     the sums of dS, dz over all queries, or over those of later segments."""
     b, h, g, unit, first, last = program(H, n, segment, s)

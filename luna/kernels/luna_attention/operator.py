@@ -62,9 +62,10 @@ def _gradients(grad, q, k, v, mask, W, bias, keys, table, *_) -> tuple[Tensor, .
 
 
 @torch.library.custom_op(
-    "luna::attention", mutates_args=(),
+    "luna::attention",
+    mutates_args=(),
     schema=f"({INPUTS}, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
-)  # fmt: skip
+)
 def attention(*arguments):
     """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
     that each segment of a sequence starts from, (B, H, segments D, .)."""
@@ -75,10 +76,10 @@ def attention(*arguments):
 
 
 @torch.library.custom_op(
-    "luna::attention_backward", mutates_args=(),
-    schema=f"(Tensor grad, {INPUTS}, {RESULTS}, {OPTIONS}) "
-    "-> (Tensor, Tensor, Tensor, Tensor)",
-)  # fmt: skip
+    "luna::attention_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad, {INPUTS}, {RESULTS}, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
 def _attention_backward(*arguments):
     """Gradients of q, k, v side by side, of W, bias, table."""
     (memory, *maps), c = _gradients(*arguments), arguments[10]

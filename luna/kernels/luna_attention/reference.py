@@ -17,9 +17,19 @@ def features(x: Tensor, W: Tensor, bias: Tensor, channels: Callable[[Tensor], Te
 
 
 def plain(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, W: Tensor, bias: Tensor, *psi: Tensor,
-    activation: Activation, nonneg: Nonneg, causal: bool, eps: float, evaluate: Evaluate = "auto",
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    W: Tensor,
+    bias: Tensor,
+    *psi: Tensor,
+    activation: Activation,
+    nonneg: Nonneg,
+    causal: bool,
+    eps: float,
+    evaluate: Evaluate = "auto",
+) -> tuple[Tensor, Tensor]:
     """See `luna_attention` for the arguments."""
     if mask is not None:
         real = mask[:, None, :, None]

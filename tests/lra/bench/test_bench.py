@@ -21,14 +21,37 @@ from ..conftest import SMALL
 
 MIB = 2**20
 COMMANDS = {
-    "attention": ["attention", "--methods", "luna", "softmax", "softmax@published", "--lengths",
-                  "16", "32"],
-    "causal": ["attention", "--causal", "--methods", "luna", "softmax", "informer", "--lengths",
-               "16"],
+    "attention": [
+        "attention",
+        "--methods",
+        "luna",
+        "softmax",
+        "softmax@published",
+        "--lengths",
+        "16",
+        "32",
+    ],
+    "causal": [
+        "attention",
+        "--causal",
+        "--methods",
+        "luna",
+        "softmax",
+        "informer",
+        "--lengths",
+        "16",
+    ],
     "luna": ["luna", "--lengths", "16", "--batch", "1"],
-    "train": ["train", *SMALL, "protocol.data.pad_to=64", "protocol.data.max_length=64",
-              "--methods", "luna", "linear"],
-}  # fmt: skip
+    "train": [
+        "train",
+        *SMALL,
+        "protocol.data.pad_to=64",
+        "protocol.data.max_length=64",
+        "--methods",
+        "luna",
+        "linear",
+    ],
+}
 BOTH = {"forward_seconds", "forward_bytes", "train_seconds", "train_bytes"}
 MEASURES = {
     "attention": BOTH,
@@ -102,8 +125,11 @@ def test_cases_are_timed_in_turn_and_end_at_a_limit(quick, monkeypatch):
     rows = measure_cases(benchmark, options)
     times = [row for row in rows if row.measure == "forward_seconds"]
     assert [(row.case, row.n, len(row.values)) for row in times] == [
-        ("a", 4, 2), ("b", 4, 2), ("a", 8, 2), ("b", 8, 2),
-    ]  # fmt: skip
+        ("a", 4, 2),
+        ("b", 4, 2),
+        ("a", 8, 2),
+        ("b", 8, 2),
+    ]
     short = [name for name, n in calls if n == 4][4:]  # behind those that measure memory
     turns = [name for i, name in enumerate(short) if i == 0 or short[i - 1] != name]
     assert turns == ["a", "b", "a", "b"]
@@ -135,10 +161,12 @@ def test_the_roofline_share_is_that_of_each_round():
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path):
     rows = [
-        row("softmax", 4, [0.002, 0.004]), row("luna", 4, [0.001, 0.001]),
-        row("luna", 8, [0.003, 0.003]), row("luna", 8, [3 * MIB], "step_bytes"),
+        row("softmax", 4, [0.002, 0.004]),
+        row("luna", 4, [0.001, 0.001]),
+        row("luna", 8, [0.003, 0.003]),
+        row("luna", 8, [3 * MIB], "step_bytes"),
         BenchRow(group="train", case="softmax", n=8, measure="any", stopped="> 9 s"),
-    ]  # fmt: skip
+    ]
     facts = {"benchmark": "lra bench train", "title": "T", "notes": ["A note."], "base": "softmax"}
     result = BenchResult(facts=facts, rows=rows)
     numbers, text = result.save(tmp_path / "new" / "train-torch2.13.0")

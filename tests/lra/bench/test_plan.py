@@ -13,8 +13,16 @@ from lra.cli import main
 from lra.settings.compose import Run
 from lra.training.run import train
 
-COSTS = {"start": 10.0, "step": 2.0, "evaluation": 0.5, "share": 0.5, "val": 30, "test": 9,
-         "peak": 100.0, "room": 1000.0}  # fmt: skip
+COSTS = {
+    "start": 10.0,
+    "step": 2.0,
+    "evaluation": 0.5,
+    "share": 0.5,
+    "val": 30,
+    "test": 9,
+    "peak": 100.0,
+    "room": 1000.0,
+}
 
 
 @pytest.fixture
@@ -28,10 +36,15 @@ def group(run: Run, left: int = 1, **more: float) -> RunGroup:
 
 @pytest.mark.parametrize(
     ("word", "same"),
-    [("seed=2", True), ("protocol.recipe.lr=0.1", True), ("protocol.recipe.steps=90", False),
-     ("attention.dwc=conv1d", False), ("trainer.threads=2", False),
-     ("protocol.recipe.batch=4", False)],
-)  # fmt: skip
+    [
+        ("seed=2", True),
+        ("protocol.recipe.lr=0.1", True),
+        ("protocol.recipe.steps=90", False),
+        ("attention.dwc=conv1d", False),
+        ("trainer.threads=2", False),
+        ("protocol.recipe.batch=4", False),
+    ],
+)
 def test_which_runs_cost_the_same(small: Callable[..., Run], word: str, same: bool):
     assert (cost_key(small()) == cost_key(small(word))) is same
 

@@ -47,8 +47,9 @@ def test_what_is_not_limited_is_not_compared():
 def test_any_attention_and_plain_numbers_can_be_the_measure():
     run = composed("task=listops", "attention=linear", "compute.reference=linear")
     assert check_budget(run).ratios == {"parameters": 1.0, "flops": 1.0, "examples": 1.0}
-    run = composed("task=listops", "compute.reference={parameters: 426836, flops: 1e9}",
-                   "compute=report")  # fmt: skip
+    run = composed(
+        "task=listops", "compute.reference={parameters: 426836, flops: 1e9}", "compute=report"
+    )
     check = check_budget(run)
     assert check.ratios["parameters"] == pytest.approx(0.5)
     assert check.record()["reference"]["attention"] == "numbers"

@@ -28,8 +28,9 @@ def test_softmax_on_the_backbone_by_hand(task: str, n: int, classes: int):
     total = count_run(run)
     forward = (
         LAYERS * (HEADS * 4 * n * n * D + n * (4 * 2 * 64 * 64 + 2 * 2 * 64 * 128))
-        + 2 * 64 * 128 + 2 * 128 * classes
-    )  # fmt: skip
+        + 2 * 64 * 128
+        + 2 * 128 * classes
+    )
     assert total.flops == forward
     assert total.training_flops == 3 * forward
 
@@ -149,8 +150,13 @@ def test_runs_have_the_released_number_of_parameters(
 def test_the_official_transformer_on_the_larger_pathfinders():
     wanted = {"pathfinder64": 153_186, "pathx": 537_954, "pathfinder256": 2_119_266}
     for task, parameters in wanted.items():
-        run = composed("compute=report", f"task={task}", "model=official", "protocol=official",
-                       "attention=softmax")  # fmt: skip
+        run = composed(
+            "compute=report",
+            f"task={task}",
+            "model=official",
+            "protocol=official",
+            "attention=softmax",
+        )
         assert count_run(run).parameters == parameters
 
 

@@ -40,10 +40,17 @@ def test_the_shipped_defaults_fit_or_are_declared_exempt(task: str, monkeypatch)
 
 @pytest.mark.parametrize(
     ("task", "attention"),
-    [("listops", "linformer"), ("image", "linformer"), ("pathx", "linformer"),
-     ("listops", "t2r"), ("image", "t2r"), ("pathfinder", "t2r"),
-     ("image", "luna2021"), ("pathfinder", "luna2021")],
-)  # fmt: skip
+    [
+        ("listops", "linformer"),
+        ("image", "linformer"),
+        ("pathx", "linformer"),
+        ("listops", "t2r"),
+        ("image", "t2r"),
+        ("pathfinder", "t2r"),
+        ("image", "luna2021"),
+        ("pathfinder", "luna2021"),
+    ],
+)
 def test_an_exemption_is_true(task: str, attention: str):
     """No setting of the knobs fits; where the default is not the published one, it is the
     closest."""
@@ -119,9 +126,13 @@ def test_shorter_training_is_another_budget_whoever_is_exempt(attention: str, wo
 
 @pytest.mark.parametrize(
     "words",
-    [("protocol.recipe.steps=100000", "protocol.recipe.batch=16"), ("budget=0.02",),
-     ("budget=0.0013",), ("protocol.evaluation.every=700",)],
-)  # fmt: skip
+    [
+        ("protocol.recipe.steps=100000", "protocol.recipe.batch=16"),
+        ("budget=0.02",),
+        ("budget=0.0013",),
+        ("protocol.evaluation.every=700",),
+    ],
+)
 def test_training_as_long_as_the_protocol_is_within_budget(words: tuple[str, ...]):
     assert check_budget(composed("task=listops", "attention=luna", *words)).verdict == "matched"
 
@@ -130,11 +141,13 @@ def test_training_as_long_as_the_protocol_is_within_budget(words: tuple[str, ...
     ("words", "sentence"),
     [
         (["compute.reference=lunna"], "unknown attention 'lunna'; did you mean luna"),
-        (["attention=performer", "compute.reference={parameters: 100, flops: 1000000}"],
-         "no setting of m 8 to 512 in steps of 8 meets the budget, the closest is attention.m=8"),
+        (
+            ["attention=performer", "compute.reference={parameters: 100, flops: 1000000}"],
+            "no setting of m 8 to 512 in steps of 8 meets the budget, the closest is attention.m=8",
+        ),
         (["attention=luna", "attention.M=many"], "luna.M must be int, got 'many'"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_sentence(words: list[str], sentence: str):
     with pytest.raises((UserError, luna.LunaError)) as refused:
         check_budget(compose(words))
@@ -156,8 +169,10 @@ def test_a_plug_in_is_held_to_the_budget():
     words = ("attention=uniform", "task=pathfinder")
     with plugged(attend, composed(*words, "compute=report")) as run:
         assert check_budget(run).verdict == "under ×0.49"
-        for change, sentence in (({}, "has no knob that changes its cost"),
-                                 ({"solve": True}, "declares no knob in its file")):  # fmt: skip
+        for change, sentence in (
+            ({}, "has no knob that changes its cost"),
+            ({"solve": True}, "declares no knob in its file"),
+        ):
             matched = replace(run, compute=replace(run.compute, mode=Gate.matched, **change))
             with pytest.raises(UserError, match=sentence):
                 check_budget(matched)

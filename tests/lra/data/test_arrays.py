@@ -82,8 +82,13 @@ def test_statistics_are_those_of_the_data(fake: Fake) -> None:
         "truncated": 0,
     }
     assert facts["duplicates"] == {
-        "train": 0, "val": 0, "test": 0, "train/val": 20, "train/test": 11, "val/test": 11,
-    }  # fmt: skip
+        "train": 0,
+        "val": 0,
+        "test": 0,
+        "train/val": 20,
+        "train/test": 11,
+        "val/test": 11,
+    }
     pictures = fake("pictures").facts
     assert [pictures["splits"][s]["constant"] for s in SPLITS] == [30, 4, 3]
     assert pictures["duplicates"]["train"] == 150 - 121  # the black ones are one picture
@@ -151,9 +156,13 @@ def test_a_file_shortened_while_in_use_is_an_error_and_not_a_dead_process(tiny: 
     ],
 )
 def test_ids_and_labels_out_of_range(
-    ids: list[float], label: float, complaint: str, fakes: None, tmp_path: Path,
+    ids: list[float],
+    label: float,
+    complaint: str,
+    fakes: None,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     bad = [RawSplit("train", [Example(np.array(ids), label)], 1)]
     monkeypatch.setattr("tests.lra.data.conftest.Numbers.splits", lambda *a: bad)
     with pytest.raises(UserError) as error:
@@ -171,9 +180,12 @@ def test_ids_and_labels_out_of_range(
     ],
 )
 def test_what_would_wrap_around_is_refused(
-    facts: dict[str, Any], complaint: str, fakes: None, tmp_path: Path,
+    facts: dict[str, Any],
+    complaint: str,
+    fakes: None,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     for name, value in facts.items():
         monkeypatch.setattr(f"tests.lra.data.conftest.Numbers.{name}", value)
     with pytest.raises(UserError, match=complaint):

@@ -69,13 +69,16 @@ def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
         (("listops", "brackets=lose"), "Invalid value 'lose', expected one of [keep, drop]"),
         (("listops", "source=tiny", "n_val=5"), "n_val is read by source=generated only, not by"),
         (("listops", "path=/x"), "path is read by source=release only, not by source=generated"),
-        (("retrieval", "path=/no/lra_release.gz"), "/no/lra_release.gz does not exist: source=rele"
-         "ase needs path=, the official archive lra_release.gz (8 GB"),
+        (
+            ("retrieval", "path=/no/lra_release.gz"),
+            "/no/lra_release.gz does not exist: source=rele"
+            "ase needs path=, the official archive lra_release.gz (8 GB",
+        ),
         (("image", "source=files", "path=/no/x"), "/no/x does not exist: source=files needs path="),
         (("listops", "n_val=0"), "n_val=0 is out of range: it must be at least 1"),
         (("listops", "--protocol", "lunna"), "unknown protocol 'lunna'; did you mean luna?"),
     ],
-)  # fmt: skip
+)
 def test_what_prepare_refuses(words: tuple[str, ...], complaint: str, lra_data: Call) -> None:
     code, out, err = lra_data("prepare", *words)
     assert code == 2

@@ -63,9 +63,17 @@ for _ in range(4):
 def test_a_script_without_a_main_guard_trains(tmp_path: Path) -> None:
     """Workers do not run it again."""
     words = [word for word in SMALL if not word.startswith("task")]
-    words += ["task=listops", "task.n_train=100", "task.n_val=20", "task.n_test=20",
-              "task.min_length=5", "task.max_length=60", "protocol.recipe.steps=1",
-              f"data_dir={tmp_path / 'data'}", f"runs_dir={tmp_path / 'runs'}"]  # fmt: skip
+    words += [
+        "task=listops",
+        "task.n_train=100",
+        "task.n_val=20",
+        "task.n_test=20",
+        "task.min_length=5",
+        "task.max_length=60",
+        "protocol.recipe.steps=1",
+        f"data_dir={tmp_path / 'data'}",
+        f"runs_dir={tmp_path / 'runs'}",
+    ]
     script = tmp_path / "script.py"
     script.write_text(
         "import lra, lra.data.listops.task, lra.data.prepare\n"
@@ -88,5 +96,7 @@ def test_progress_is_a_line_now_and_then(
     list(track("ab", "counting", 2000))
     list(track("a", "reading"))
     assert capsys.readouterr().err.splitlines() == [
-        "  counting: 1 of 2,000", "  counting: 2 of 2,000", "  reading: 1",
-    ]  # fmt: skip
+        "  counting: 1 of 2,000",
+        "  counting: 2 of 2,000",
+        "  reading: 1",
+    ]

@@ -21,8 +21,16 @@ from lra.training.run import build
 from tests.lra.data.kit import differences
 
 KEYS, VALUES, PAIRS, QUERIES, FILLER = 9, 5, 6, 4, 3
-WORDS = (f"pairs={PAIRS}", f"queries={QUERIES}", f"filler={FILLER}", f"keys={KEYS}",
-         f"values={VALUES}", "n_train=40", "n_val=20", "n_test=20")  # fmt: skip
+WORDS = (
+    f"pairs={PAIRS}",
+    f"queries={QUERIES}",
+    f"filler={FILLER}",
+    f"keys={KEYS}",
+    f"values={VALUES}",
+    "n_train=40",
+    "n_val=20",
+    "n_test=20",
+)
 KEY, VALUE = range(2, 2 + KEYS), range(2 + KEYS, 2 + KEYS + VALUES)  # ids; 1 is an empty place
 
 
@@ -83,8 +91,10 @@ def run_of(tmp_path: Path, *words: str) -> Run:
     return compose(["experiment=recall", "trainer=cpu", "compute=off", *where, *words])
 
 
-SMALL = tuple(f"task.{word}" for word in ("pairs=4", "keys=8", "values=4", "n_train=2000",
-              "n_val=50", "n_test=50"))  # fmt: skip
+SMALL = tuple(
+    f"task.{word}"
+    for word in ("pairs=4", "keys=8", "values=4", "n_train=2000", "n_val=50", "n_test=50")
+)
 
 
 def test_softmax_recalls_where_a_mean_over_tokens_cannot(tmp_path: Path) -> None:

@@ -23,14 +23,33 @@ from lra.training.run import train
 from ..conftest import SMALL
 
 # The runs that tests read. The padding of the first is wider than its texts.
-LUNA = ("attention=luna", "attention.L=3", "attention.M=2", "attention.share=head",
-        "protocol.data.pad=full")  # fmt: skip
+LUNA = (
+    "attention=luna",
+    "attention.L=3",
+    "attention.M=2",
+    "attention.share=head",
+    "protocol.data.pad=full",
+)
 SOFTMAX = ("attention=softmax", "model.n_layers=2")
 STEPS = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
 PIECES = "[PAD] [UNK] [CLS] [SEP] a gorge ##ous movie ##s $ 20 < b > / . , that it is"
 TEXT, PAIR = "A gorgeous movie, <b>$20</b>.", "It is  movies"
-WORDS = ["[CLS]", "A", "gorgeous", "movie", ",", *"<b>", "$", "20", *"</b>.", "[SEP]", "It", "is",
-         "movies", "[SEP]"]  # fmt: skip
+WORDS = [
+    "[CLS]",
+    "A",
+    "gorgeous",
+    "movie",
+    ",",
+    *"<b>",
+    "$",
+    "20",
+    *"</b>.",
+    "[SEP]",
+    "It",
+    "is",
+    "movies",
+    "[SEP]",
+]
 
 
 @pytest.fixture(scope="session")
@@ -68,9 +87,12 @@ def wordpiece() -> Any:
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=plain, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+        tokenizer_object=plain,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
         sep_token="[SEP]",
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="session")

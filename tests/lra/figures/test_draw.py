@@ -40,12 +40,17 @@ def test_labels_are_apart_and_in_order():
 
 
 def test_benchmarks_are_drawn_with_their_ranges(tmp_path: Path, drawn: list[Figure]):
-    rows = [BenchRow(group="g", case=case, n=n, measure="forward_seconds", values=[k, 2 * k, 4 * k])
-            for case, k in (("luna", 1e-3), ("softmax, fused", 2e-3))
-            for n in (16, 32, 64, 128) if case == "luna" or n < 128]  # fmt: skip
-    rows += [BenchRow(group="g", case="softmax, fused", n=128, measure="any", stopped="> 4 s"),
-             BenchRow(group="step", case="luna", n=16, measure="seconds", values=[0.003, 0.004]),
-             BenchRow(group="step", case="luna", n=16, measure="flops", values=[1.0])]  # fmt: skip
+    rows = [
+        BenchRow(group="g", case=case, n=n, measure="forward_seconds", values=[k, 2 * k, 4 * k])
+        for case, k in (("luna", 1e-3), ("softmax, fused", 2e-3))
+        for n in (16, 32, 64, 128)
+        if case == "luna" or n < 128
+    ]
+    rows += [
+        BenchRow(group="g", case="softmax, fused", n=128, measure="any", stopped="> 4 s"),
+        BenchRow(group="step", case="luna", n=16, measure="seconds", values=[0.003, 0.004]),
+        BenchRow(group="step", case="luna", n=16, measure="flops", values=[1.0]),
+    ]
     machine = {"device": "cpu", "threads": 1}
     result = BenchResult(facts={"title": "T", "date": "today", "machine": machine}, rows=rows)
     draw_bench(result, tmp_path / "b")

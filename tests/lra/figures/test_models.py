@@ -59,16 +59,37 @@ def test_channels_of_a_converted_layer_over_its_own_inputs(
 
 
 def test_a_line_of_stage_1_is_a_setting_and_its_band_the_seeds(tmp_path: Path, drawn: list[Figure]):
-    recipe = {"stage1": "ce", "stage1_lr": 0.01, "stage1_steps": 4, "batch": 2, "epochs": 3,
-              "train_examples": None}  # fmt: skip
+    recipe = {
+        "stage1": "ce",
+        "stage1_lr": 0.01,
+        "stage1_steps": 4,
+        "batch": 2,
+        "epochs": 3,
+        "train_examples": None,
+    }
     for i, (seed, M, kl) in enumerate([(0, 8, 1.0), (1, 8, 3.0), (0, 16, 2.0)]):
         layers = {f"bert.encoder.layer.{j}.attention.self": kl * (j + 1) for j in range(2)}
         curve = [{"step": s, "kl": {k: v / (1 + s) for k, v in layers.items()}} for s in (0, 4)]
-        record = {"task": "sst2", "attention": "luna", "options": {"M": M}, "teacher": "0",
-                  "schema": 1, "status": "finished", "scores": {"teacher": {"score": 0.9}},
-                  "score": 0.8, "floor": 0.5, "phi_parameters": 2, "recipe": recipe, "seed": seed,
-                  "stage1": {"curve": curve}, "device": "cpu", "threads": 1, "torch": "2",
-                  "versions": {}, "seconds": 1.0}  # fmt: skip
+        record = {
+            "task": "sst2",
+            "attention": "luna",
+            "options": {"M": M},
+            "teacher": "0",
+            "schema": 1,
+            "status": "finished",
+            "scores": {"teacher": {"score": 0.9}},
+            "score": 0.8,
+            "floor": 0.5,
+            "phi_parameters": 2,
+            "recipe": recipe,
+            "seed": seed,
+            "stage1": {"curve": curve},
+            "device": "cpu",
+            "threads": 1,
+            "torch": "2",
+            "versions": {},
+            "seconds": 1.0,
+        }
         folder = tmp_path / "tiny" / "luna" / str(i)
         folder.mkdir(parents=True)
         (folder / "result.json").write_text(json.dumps(record_of(record, "tiny")), encoding="utf-8")
@@ -100,8 +121,10 @@ def test_figures_from_the_command_line(
     out, luna = ["--out", str(tmp_path / "out")], str(text_models["luna"])
     (tmp_path / "texts").write_text(f"{TEXT}\n", encoding="utf-8")
     words = [luna, str(text_models["hedgehog"]), "--teacher", str(text_models["teacher"])]
-    for command in (["tokens", *words, "--text", TEXT, "--text-pair", PAIR],
-                    ["channels", luna, "--texts", str(tmp_path / "texts")]):  # fmt: skip
+    for command in (
+        ["tokens", *words, "--text", TEXT, "--text-pair", PAIR],
+        ["channels", luna, "--texts", str(tmp_path / "texts")],
+    ):
         assert main(["figures", *command, *out]) == 0
     written = [Path(line) for line in capsys.readouterr().out.splitlines() if line.startswith("/")]
     assert sorted(p.suffix for p in written) == 2 * [".pdf"] + 2 * [".png"]

@@ -27,8 +27,15 @@ def test_costs_seeds_and_dead_queries(
         for seed in (1, 2):
             score = 0.5 + i / 4 + seed / 50
             for pairs in (32, 64):
-                make("luna", score, seed=seed, task="recall", pairs=pairs, options=options,
-                     test__dead_rows=0.1 * seed)  # fmt: skip
+                make(
+                    "luna",
+                    score,
+                    seed=seed,
+                    task="recall",
+                    pairs=pairs,
+                    options=options,
+                    test__dead_rows=0.1 * seed,
+                )
     for pairs in (32, 64):
         make("linear", 0.9, task="recall", pairs=pairs)
     specs = [
@@ -41,7 +48,10 @@ def test_costs_seeds_and_dead_queries(
     costs, seeds, dead = (figure.axes for figure in drawn)
     assert {text.get_text() for text in costs[0].texts} == {"luna", "linear"}
     assert [label.get_text() for label in seeds[0].get_yticklabels()] == [
-        "luna", "luna, signed", "linear"]  # fmt: skip
+        "luna",
+        "luna, signed",
+        "linear",
+    ]
     relu = dead[0].get_lines()[0]
     assert list(relu.get_xdata()) == pytest.approx([10, 20])
     assert list(relu.get_ydata()) == pytest.approx([52, 54])

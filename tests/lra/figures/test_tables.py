@@ -66,8 +66,10 @@ def test_every_name_has_the_colour_of_its_line(make: Make, runs: Path):
     assert dotted == [[90, 80]], "the bound alone, of all rules"
     (one,) = drawn(figures.by_column, dataclasses.replace(made, columns=["pairs=16"]), "")
     assert [text.get_text().strip() for text in one.texts] == ["Bayes, the bound"]
-    looks = {(line.get_color(), str(line._dash_pattern)) for line in
-             (container.lines[0] for container in axes.containers)}  # fmt: skip
+    looks = {
+        (line.get_color(), str(line._dash_pattern))
+        for line in (container.lines[0] for container in axes.containers)
+    }
     assert len(looks) == 4
 
 
@@ -78,17 +80,28 @@ def test_every_figure_of_a_table_is_written(make: Make, runs: Path, tmp_path: Pa
             make(method, 0.5 + i / 20, task="recall", pairs=pairs)
         make(method, 0.6 - i / 20)
     specs = [
-        TableSpec(name="probe", title="P", where={"task": "recall"}, columns="task.pairs",
-                  against="short", effects=True),
+        TableSpec(
+            name="probe",
+            title="P",
+            where={"task": "recall"},
+            columns="task.pairs",
+            against="short",
+            effects=True,
+        ),
         TableSpec(name="short", title="S", where={"task": "listops"}),
-    ]  # fmt: skip
+    ]
     written = figures.write_figures(build_all(specs, frame(runs), runs), tmp_path)
     assert {path.name for path in written} == {
         f"{stem}.{ending}"
-        for stem in ("probe-against-short", "probe-effects", "probe-pairs", "short-listops-scores",
-                     "short-listops-compute")
+        for stem in (
+            "probe-against-short",
+            "probe-effects",
+            "probe-pairs",
+            "short-listops-scores",
+            "short-listops-compute",
+        )
         for ending in ("png", "pdf")
-    }  # fmt: skip
+    }
     out = tmp_path / "own"
     assert main(["figures", "--runs", str(runs), "--out", str(out)]) == 0
     assert len(list(out.glob("*-listops-scores.png"))) == 1

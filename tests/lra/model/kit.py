@@ -28,9 +28,15 @@ OFFICIAL = read_settings("official", "listops")[0].style
 CLEAN = replace(SKYFORMER, mask_output=False, pooling=Pooling.masked_mean)
 
 TINY = Model(
-    "tiny", n_layers=2, d_model=12, n_heads=3, qkv_dim=12, mlp_dim=10,
-    dropout=0, attention_dropout=0,
-)  # fmt: skip
+    "tiny",
+    n_layers=2,
+    d_model=12,
+    n_heads=3,
+    qkv_dim=12,
+    mlp_dim=10,
+    dropout=0,
+    attention_dropout=0,
+)
 
 
 NARROW = replace(TINY, qkv_dim=6)  # projections narrower than the residual stream, as on Image

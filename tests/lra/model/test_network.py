@@ -30,9 +30,12 @@ from .kit import (
 
 CIFAR = ("n_layers=1", "n_heads=1", "d_model=32", "qkv_dim=32", "mlp_dim=64")
 SMALL = (
-    ("listops", 209_802), ("text", 370_562), ("retrieval", 395_138), ("pathfinder", 173_954),
+    ("listops", 209_802),
+    ("text", 370_562),
+    ("retrieval", 395_138),
+    ("pathfinder", 173_954),
     ("image", 158_602),
-)  # fmt: skip
+)
 SIZES = [((p, t, "small"), n) for p in ("skyformer", "lotformer", "luna") for t, n in SMALL]
 SIZES += [(("official", "image", "official", *(f"model.{word}" for word in CIFAR)), 52_266)]
 
@@ -116,9 +119,13 @@ def official_logits(ids, state, model, style, head="head"):
 
 @pytest.mark.parametrize(
     ("pooling", "positions", "n", "model"),
-    [(Pooling.cls, Positions.learned, 24, NARROW), (Pooling.mean, Positions.fixed, 17, TINY),
-     (Pooling.cls, Positions.fixed, 17, TINY), (Pooling.mean, Positions.learned, 24, NARROW)],
-)  # fmt: skip
+    [
+        (Pooling.cls, Positions.learned, 24, NARROW),
+        (Pooling.mean, Positions.fixed, 17, TINY),
+        (Pooling.cls, Positions.fixed, 17, TINY),
+        (Pooling.mean, Positions.learned, 24, NARROW),
+    ],
+)
 def test_official_model(pooling, positions, n, model):
     style = replace(OFFICIAL, pooling=pooling, positions=positions)
     net = shake(network(style, model=model, profile="official"))

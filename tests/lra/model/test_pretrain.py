@@ -137,8 +137,15 @@ def test_causal_targets_are_the_tokens_that_follow(small: Small):
 
 
 def test_black_pixels_are_predicted_unless_the_quirk_takes_them_for_padding(data_dir: Path):
-    words = ("task=image", "task.source=tiny", f"data_dir={data_dir}", "pretrain=masked",
-             "pretrain.recipe.batch=16", "pretrain.recipe.steps=2", "compute=off")  # fmt: skip
+    words = (
+        "task=image",
+        "task.source=tiny",
+        f"data_dir={data_dir}",
+        "pretrain=masked",
+        "pretrain.recipe.batch=16",
+        "pretrain.recipe.steps=2",
+        "compute=off",
+    )
     run = composed(*words)
     assert run.pretrain.rate == 0.5
     assert any((batch.labels == 0).any() for batch in batches(run))
@@ -151,19 +158,28 @@ def test_black_pixels_are_predicted_unless_the_quirk_takes_them_for_padding(data
 
 def test_pairs_are_pretrained_as_single_texts_of_train(data_dir: Path):
     run = composed(
-        "task=retrieval", "task.source=tiny", f"data_dir={data_dir}", "pretrain=masked",
-        "compute=off", "protocol.data.max_length=128", "protocol.data.pad_to=128",
-        "pretrain.recipe.steps=40", "pretrain.recipe.batch=4",
-    )  # fmt: skip
+        "task=retrieval",
+        "task.source=tiny",
+        f"data_dir={data_dir}",
+        "pretrain=masked",
+        "compute=off",
+        "protocol.data.max_length=128",
+        "protocol.data.pad_to=128",
+        "pretrain.recipe.steps=40",
+        "pretrain.recipe.batch=4",
+    )
     prepared = prepared_of(run)
     train = prepared.split("train")
     pairs = train.ids(np.arange(len(train)))
     texts = {row.tobytes() for pair in pairs.astype(np.int64) for row in pair}
     seen, held = (
-        [ids.numpy().tobytes() for b in batches(run, split)
-         for ids in torch.where(b.labels != IGNORED, b.labels, b.ids)]
+        [
+            ids.numpy().tobytes()
+            for b in batches(run, split)
+            for ids in torch.where(b.labels != IGNORED, b.labels, b.ids)
+        ]
         for split in ("train", "val")
-    )  # fmt: skip
+    )
     assert set(seen) | set(held) == texts
     assert not set(seen) & set(held)
     assert len(held) == len(set(held)) == -(-len(texts) // pretrain.HELD_OUT)
@@ -200,10 +216,14 @@ def test_phase_one_reads_no_label_and_nothing_of_dev_or_test(small: Small, finis
 
 @pytest.mark.parametrize(
     "words",
-    [("attention=performer", "attention.redraw=null"), ("attention=luna", "pretrain=causal"),
-     ("protocol.style.pooling=cls",), ("attention=linformer",),
-     ("trainer.precision=64-true",)],
-)  # fmt: skip
+    [
+        ("attention=performer", "attention.redraw=null"),
+        ("attention=luna", "pretrain=causal"),
+        ("protocol.style.pooling=cls",),
+        ("attention=linformer",),
+        ("trainer.precision=64-true",),
+    ],
+)
 def test_the_backbone_is_carried_bit_for_bit_and_the_head_is_not(
     small: Small, monkeypatch, words: tuple[str, ...]
 ):
@@ -262,17 +282,23 @@ def test_seeds_share_one_phase_one_and_the_record_shows_it(small: Small):
 def test_the_identity_covers_both_phases_and_that_of_a_run_without_is_what_it_was(small: Small):
     identities = [
         small(*words).experiment.identity("data")
-        for words in ((), ("pretrain=masked",), ("pretrain=causal",), ("pretrain=masked",
-                      "pretrain.rate=0.2"), ("pretrain=masked", "pretrain.recipe.lr=0.02"),
-                      ("pretrain=masked", "pretrain.seed=3"))
-    ]  # fmt: skip
+        for words in (
+            (),
+            ("pretrain=masked",),
+            ("pretrain=causal",),
+            ("pretrain=masked", "pretrain.rate=0.2"),
+            ("pretrain=masked", "pretrain.recipe.lr=0.02"),
+            ("pretrain=masked", "pretrain.seed=3"),
+        )
+    ]
     assert len(set(identities)) == len(identities)
     assert small("pretrain=none").experiment.identity("data") == identities[0]
     assert small("pretrain=masked", "seed=2").experiment.identity("data") == identities[1]
     phase = ("pretrain=masked", "pretrain.recipe.lr=0.01", "pretrain.recipe.steps=30")
     two = ("protocol.recipe.lr=0.02", "pretrain.every=10", "protocol.recipe.steps=60")
-    shared = {pretrain.phase_one(small(*phase, *more)).experiment.identity("data")
-              for more in ((), two)}  # fmt: skip
+    shared = {
+        pretrain.phase_one(small(*phase, *more)).experiment.identity("data") for more in ((), two)
+    }
     assert len(shared) == 1
 
 
@@ -339,8 +365,9 @@ def test_the_gate_can_hold_both_phases_to_the_budget_of_one():
         sum(both.work.values()) / both.work["phase_two"], rel=1e-5
     )
     share = both.work["phase_two"] / sum(both.work.values())
-    steps = [f"{key}.steps={round(50 * share) * 1000}" for key in ("pretrain.recipe",
-                                                                  "protocol.recipe")]  # fmt: skip
+    steps = [
+        f"{key}.steps={round(50 * share) * 1000}" for key in ("pretrain.recipe", "protocol.recipe")
+    ]
     fitting = composed(
         *words, *steps, "compute.both_phases=true", "compute.tolerance.examples=0.03"
     )
@@ -357,18 +384,22 @@ def test_a_budget_scales_both_phases():
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("attention=linformer", "pretrain=causal"),
-         "pretrain=causal needs the attention's causal form, which 'linformer' does not have"),
+        (
+            ("attention=linformer", "pretrain=causal"),
+            "pretrain=causal needs the attention's causal form, which 'linformer' does not have",
+        ),
         (("pretrain=causal", "protocol.style.pooling=cls"), "a CLS token in front sees no other"),
         (("pretrain=causal", "attention.dwc=conv1d"), "does not fit attention.dwc=conv1d"),
-        (("task=recall", "protocol=recall", "model=probe", "pretrain=masked"),
-         "one of task 'recall' is the sum of 2"),
+        (
+            ("task=recall", "protocol=recall", "model=probe", "pretrain=masked"),
+            "one of task 'recall' is the sum of 2",
+        ),
         (("pretrain=masked", "pretrain.rate=1"), "pretrain.rate=1.0 is out of range"),
         (("pretrain=causal", "pretrain.rate=0.2"), "null under pretrain=causal"),
         (("pretrain=masked", "pretrain.recipe=null"), "unless pretrain.recipe"),
         (("pretrain=mask",), "unknown pretrain 'mask'; did you mean masked?"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused_in_one_sentence(words: tuple[str, ...], sentence: str):
     with pytest.raises(UserError) as refused:
         check_budget(composed("compute=off", *words))

@@ -49,9 +49,16 @@ def test_it_is_llamas():
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-SMALL = ["task=listops", "compute=off", "protocol.data.max_length=16",
-         "protocol.data.pad_to=16", "model.d_model=16",
-         "model.qkv_dim=16", "model.mlp_dim=16", "model.n_layers=1"]  # fmt: skip
+SMALL = [
+    "task=listops",
+    "compute=off",
+    "protocol.data.max_length=16",
+    "protocol.data.pad_to=16",
+    "model.d_model=16",
+    "model.qkv_dim=16",
+    "model.mlp_dim=16",
+    "model.n_layers=1",
+]
 
 
 def network(attention: str, positions: str) -> nn.Module:

@@ -13,8 +13,13 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1300,1000",
-             "--disable-dev-shm-usage"]  # fmt: skip
+ARGUMENTS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--window-size=1300,1000",
+    "--disable-dev-shm-usage",
+]
 KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Down": "\ue015"}
 
 
@@ -85,8 +90,11 @@ class Browser:
         """Every address that was asked for since the last call."""
         entries = self.ask("/se/log", {"type": "performance"})
         messages = [json.loads(entry["message"])["message"] for entry in entries]
-        return [m["params"]["request"]["url"] for m in messages
-                if m["method"] == "Network.requestWillBeSent"]  # fmt: skip
+        return [
+            m["params"]["request"]["url"]
+            for m in messages
+            if m["method"] == "Network.requestWillBeSent"
+        ]
 
 
 @contextlib.contextmanager

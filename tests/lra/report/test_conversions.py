@@ -31,9 +31,13 @@ def table(convert: Make, runs: Path) -> Table:
 
 def test_both_recoveries_and_the_headroom(table: Table):
     summary = table.rows[list(table.summaries)].astype(float)
-    assert list(summary.loc["luna"]) == pytest.approx([  # 86 of 90, 60 of 80
-        50 * (86 / 90 + 60 / 80), 100 * (86 + 60) / (90 + 80), 50 * (36 / 40 + 10 / 30)
-    ])  # fmt: skip
+    assert list(summary.loc["luna"]) == pytest.approx(
+        [  # 86 of 90, 60 of 80
+            50 * (86 / 90 + 60 / 80),
+            100 * (86 + 60) / (90 + 80),
+            50 * (36 / 40 + 10 / 30),
+        ]
+    )
     assert summary.loc["t2r"].isna().all()  # t2r lacks mrpc
     assert list(summary.loc["softmax, the teacher"]) == pytest.approx([100, 100, 100])
 

@@ -32,8 +32,9 @@ def by_name(frame: pd.DataFrame) -> dict[str, Any]:
 
 def of(*runs: records.Record) -> Any:
     """The only effect of these runs."""
-    apart = [dataclasses.replace(r, facts=r.facts | {"identity": str(i)})
-             for i, r in enumerate(runs)]  # fmt: skip
+    apart = [
+        dataclasses.replace(r, facts=r.facts | {"identity": str(i)}) for i, r in enumerate(runs)
+    ]
     spec = TableSpec(name="t", title="T", effects=True)
     (line,) = by_name(build(spec, frame_of(apart)).effects).values()
     return line

@@ -27,11 +27,19 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task in ("listops", "image"):
         for name, accuracy in ACCURACY.items():
             for seed in (1, 2, 3) if (name, task) != ("softmax", "image") else ():
-                write_run(folder / "a", name, accuracy + seed / 100, task=task, seed=seed,
-                          command=f"lra train attention={name} seed={seed}")  # fmt: skip
+                write_run(
+                    folder / "a",
+                    name,
+                    accuracy + seed / 100,
+                    task=task,
+                    seed=seed,
+                    command=f"lra train attention={name} seed={seed}",
+                )
     write_run(folder / "b", "luna", 0.4, command=NASTY, options={"kernel": NASTY})
-    tables = [table(folder / "a", name="first", published="lra", caveat="Not the benchmark."),
-              table(folder / "b", name="second", title=NASTY, caveat=NASTY)]  # fmt: skip
+    tables = [
+        table(folder / "a", name="first", published="lra", caveat="Not the benchmark."),
+        table(folder / "b", name="second", title=NASTY, caveat=NASTY),
+    ]
     (folder / "index.html").write_text(page(tables, folder), encoding="utf-8")
     return folder / "index.html"
 

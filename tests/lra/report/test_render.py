@@ -29,7 +29,11 @@ def test_a_spreadsheet_computes_no_cell_of_a_csv(make: Make, runs: Path):
     (row,) = csv.DictReader(to_csv(table(runs), runs).splitlines())
     assert (row["compute"], row["score"]) == ("'=1+1", "40.0000")
     assert [row[c] for c in ("protocol", "budget", "steps", "batch")] == [
-        "luna", "0.02", "100", "32"]  # fmt: skip
+        "luna",
+        "0.02",
+        "100",
+        "32",
+    ]
 
 
 def test_a_verdict_names_its_measure_and_a_note_the_tokens(make: Make, runs: Path):
@@ -59,8 +63,10 @@ def test_rules_stand_apart_and_mark_what_they_beat(make: Make, runs: Path):
         "own digits": {"reads": "the root's digits", "test": 0.47, "val": 0.9},
         "constant": {"reads": "nothing", "test": 0.1, "val": 0.1},
     }
-    keep({"task": "listops", "fingerprint": plain.runs["fingerprint"].iloc[0], "rules": rules},
-         runs.parent / "rules.jsonl")  # fmt: skip
+    keep(
+        {"task": "listops", "fingerprint": plain.runs["fingerprint"].iloc[0], "rules": rules},
+        runs.parent / "rules.jsonl",
+    )
     ruled = table(runs)
     text = markdown(ruled, runs)
     assert "| luna | 47.0 (1) ∅ |" in text

@@ -13,12 +13,17 @@ from lra.report import stats
 from lra.report.stats import LEVEL, MOST_SEEDS, compare_with_best, half_width
 
 RECALL = {  # some rows of the table `recall` with 128 pairs
-    "softmax": [100.0, 100.0, 100.0], "rff": [94.65, 93.77, 96.92],
-    "hedgehog": [80.07, 73.81, 80.23], "linformer": [83.88, 91.06, 28.38],
-    "luna": [71.63, 69.29, 68.92], "nystrom": [58.42, 54.08, 46.81],
-    "t2r": [72.45, 61.65, 68.83], "luna nonneg": [38.03, 32.42, 12.13],
-    "luna2021": [3.45, 3.25, 3.26], "uniform": [2.96, 2.96, 2.9],
-}  # fmt: skip
+    "softmax": [100.0, 100.0, 100.0],
+    "rff": [94.65, 93.77, 96.92],
+    "hedgehog": [80.07, 73.81, 80.23],
+    "linformer": [83.88, 91.06, 28.38],
+    "luna": [71.63, 69.29, 68.92],
+    "nystrom": [58.42, 54.08, 46.81],
+    "t2r": [72.45, 61.65, 68.83],
+    "luna nonneg": [38.03, 32.42, 12.13],
+    "luna2021": [3.45, 3.25, 3.26],
+    "uniform": [2.96, 2.96, 2.9],
+}
 
 
 def verdicts(column, answers=2000):

@@ -50,8 +50,13 @@ def test_runs_of_different_code_are_different_rows(make: Make, runs: Path):
 
 def test_the_first_attempt_to_finish_is_shown(make: Make, runs: Path):
     make("luna", 0.4)
-    make("luna", 0.9, folder="seed-1-attempt-2", attempt=2,
-         times__finished="2026-01-02T00:00:00+0000")  # fmt: skip
+    make(
+        "luna",
+        0.9,
+        folder="seed-1-attempt-2",
+        attempt=2,
+        times__finished="2026-01-02T00:00:00+0000",
+    )
     shown = table(runs)
     assert cell(shown, "luna")["values"] == [40.0]
     assert len(shown.taken) == 2
@@ -110,8 +115,12 @@ def test_a_setting_may_vary_where_the_table_says_so(make: Make, runs: Path):
 def test_columns_at_the_rate_that_dev_chooses(make: Make, runs: Path):
     """At 64 pairs a rate is best on dev but not on test; one with the best seed of all lacks the
     other, because it diverged."""
-    for pairs, lr, dev, test in [(64, 0.1, 0.8, 0.5), (64, 0.2, 0.7, 0.9), (128, 0.2, 0.3, 0.2),
-                                 (8, 0.1, 0.9, 0.95)]:  # fmt: skip
+    for pairs, lr, dev, test in [
+        (64, 0.1, 0.8, 0.5),
+        (64, 0.2, 0.7, 0.9),
+        (128, 0.2, 0.3, 0.2),
+        (8, 0.1, 0.9, 0.95),
+    ]:
         for seed in (1, 2):
             make("luna", test, lr=lr, seed=seed, pairs=pairs, dev__accuracy=dev)
     make("luna", 0.6, lr=0.4, seed=1, pairs=64, dev__accuracy=0.99)

@@ -30,9 +30,10 @@ def proof(make: Make) -> Callable[..., records.Record]:
         facts: dict[str, Any] = {
             "test__loss": answers.loss,
             "dev": {"accuracy": hits / 2000, "step": 100},
-            "test__predicted": torch.bincount(torch.from_numpy(answers.answers), minlength=10)
-            .tolist(),
-        }  # fmt: skip
+            "test__predicted": torch.bincount(
+                torch.from_numpy(answers.answers), minlength=10
+            ).tolist(),
+        }
         path = make(attention, hits / 2000, **(facts | more))
         add_answers(path, answers)
         return records.read_record(path)

@@ -18,8 +18,13 @@ def identity(run: Run) -> str:
 
 
 def test_paths_devices_and_loggers_do_not_change_the_identity(small):
-    same = ("trainer.log_every=7", "logger=wandb", "runs_dir=elsewhere", "trainer.devices=[3]",
-            "seed=5")  # fmt: skip
+    same = (
+        "trainer.log_every=7",
+        "logger=wandb",
+        "runs_dir=elsewhere",
+        "trainer.devices=[3]",
+        "seed=5",
+    )
     assert identity(small()) == identity(small(*same))
 
 
@@ -32,8 +37,14 @@ def test_how_many_processes_train_is_part_of_the_identity(small):
 
 
 def test_whatever_decides_a_result_changes_the_identity(small):
-    changes = ("model.mlp_dim=32", "attention.eps=1e-5", "protocol.recipe.lr=0.02",
-               "protocol.data.mask=nonzero", "budget=0.5", "attention.dwc=conv1d")  # fmt: skip
+    changes = (
+        "model.mlp_dim=32",
+        "attention.eps=1e-5",
+        "protocol.recipe.lr=0.02",
+        "protocol.data.mask=nonzero",
+        "budget=0.5",
+        "attention.dwc=conv1d",
+    )
     identities = {change: identity(small(change)) for change in changes}
     other_data = small().experiment.identity("other data")
     different = {identity(small()), other_data, *identities.values()}

@@ -22,9 +22,17 @@ from lra.training.run import train
 from ..conftest import command
 
 GROUPS = (
-    "task", "attention", "model", "protocol", "pretrain", "compute", "trainer", "logger", "sweep",
+    "task",
+    "attention",
+    "model",
+    "protocol",
+    "pretrain",
+    "compute",
+    "trainer",
+    "logger",
+    "sweep",
     "experiment",
-)  # fmt: skip
+)
 
 
 PROBES = ("recall", "single", "fuzzy", "memorise")  # which protocol=recall trains

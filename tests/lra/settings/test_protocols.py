@@ -27,8 +27,19 @@ GOLDEN = Path(__file__).with_name("protocols.csv")
 PROTOCOLS = ["luna", "skyformer", "lotformer", "nystrom", "official"]
 FIVE = ["listops", "text", "retrieval", "image", "pathfinder"]
 EIGHT = [*FIVE, "pathfinder64", "pathx", "pathfinder256"]
-METHODS = ["softmax", "bigbird", "linear", "linformer", "local", "longformer", "performer",
-           "performer_relu", "reformer", "synthesizer", "luna"]  # fmt: skip
+METHODS = [
+    "softmax",
+    "bigbird",
+    "linear",
+    "linformer",
+    "local",
+    "longformer",
+    "performer",
+    "performer_relu",
+    "reformer",
+    "synthesizer",
+    "luna",
+]
 
 
 def cases() -> Iterator[tuple[str, str, str, str]]:
@@ -54,8 +65,9 @@ def row(name: str, task: str, model: str, attention: str) -> dict[str, str]:
 @pytest.mark.parametrize("case", list(cases()), ids="-".join)
 def test_numbers_of_a_protocol(case: tuple[str, str, str, str]):
     with GOLDEN.open(encoding="utf-8") as file:
-        golden = {(r["name"], r["task"], r["model.name"], r["attention"]): r
-                  for r in csv.DictReader(file)}  # fmt: skip
+        golden = {
+            (r["name"], r["task"], r["model.name"], r["attention"]): r for r in csv.DictReader(file)
+        }
     assert row(*case) == golden[case]
 
 

@@ -191,15 +191,22 @@ def test_what_a_killed_run_leaves_behind_is_killed(monkeypatch):
 @pytest.mark.parametrize(
     ("code", "printed", "reason"),
     [
-        (1, "Traceback ..\n  x = 1\nAError: 1\n\nDuring ..\n\nTraceback ..\n  y()\n  ^^^\n"
-         "b.BError: CUDA\nsome advice\n", "b.BError: CUDA"),
+        (
+            1,
+            "Traceback ..\n  x = 1\nAError: 1\n\nDuring ..\n\nTraceback ..\n  y()\n  ^^^\n"
+            "b.BError: CUDA\nsome advice\n",
+            "b.BError: CUDA",
+        ),
         (2, "error: one\nerror: two\nwarning\n", "two"),
         (1, "", "exit code 1"),
         (-signal.SIGSEGV, "error: one", "killed by SIGSEGV"),
-        (142, "interrupted at its limit of 5 minutes; run ..\n", "interrupted at its limit of 5 "
-         "minutes; run .."),
+        (
+            142,
+            "interrupted at its limit of 5 minutes; run ..\n",
+            "interrupted at its limit of 5 minutes; run ..",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_reason_is_one_line(code: int, printed: str, reason: str):
     assert sweep._reason(code, printed.splitlines()) == reason
 
@@ -208,8 +215,12 @@ def test_a_job_stopped_from_outside_has_an_outcome(tmp_path, monkeypatch):
     """As submitit does when SLURM's limit is near. The job's run finds the user's configs."""
     source = {"provider": groups.PROVIDER, "path": "/configs"}
     runtime = {"config_sources": [{"provider": "main", "path": "/ours"}, source]}
-    facts = {"job": {"num": 0}, "overrides": {"task": ["seed=1"]}, "runtime": runtime,
-             "sweep": {"dir": str(tmp_path)}}  # fmt: skip
+    facts = {
+        "job": {"num": 0},
+        "overrides": {"task": ["seed=1"]},
+        "runtime": runtime,
+        "sweep": {"dir": str(tmp_path)},
+    }
     cfg = OmegaConf.create({"hydra": facts})
     monkeypatch.setattr(HydraConfig, "get", lambda: cfg.hydra)
     monkeypatch.setattr(sweep, "check_settings", lambda cfg: None)

@@ -152,9 +152,17 @@ def test_images_from_local_folders(tmp_path, capsys, monkeypatch):
     kit.vit(num_labels=7).save_pretrained(checkpoint)
     kit.processor(checkpoint)
     capsys.readouterr()
-    common = ["task=image_folder", "model=tiny-vit", "recipe=paper-vit", f"data.path={root}",
-              f"model.path={checkpoint}", f"runs_dir={tmp_path}/runs", "recipe.batch=4",
-              "recipe.epochs=1", "recipe.stage1_steps=3"]  # fmt: skip
+    common = [
+        "task=image_folder",
+        "model=tiny-vit",
+        "recipe=paper-vit",
+        f"data.path={root}",
+        f"model.path={checkpoint}",
+        f"runs_dir={tmp_path}/runs",
+        "recipe.batch=4",
+        "recipe.epochs=1",
+        "recipe.stage1_steps=3",
+    ]
     teacher = conversion.convert(compose("stage=teacher", *common))
     printed = capsys.readouterr()
     assert "classifier.bias, classifier.weight" in printed.out.splitlines()[0]

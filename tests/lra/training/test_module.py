@@ -27,8 +27,14 @@ from lra.training.run import build
 from luna import Attention
 
 # Tokens kept: a prefix of a text will do, an image is whole.
-LENGTHS = {"listops": 100, "text": 100, "retrieval": 100, "image": 1024, "pathfinder": 1024,
-           "pathx": 16384}  # fmt: skip
+LENGTHS = {
+    "listops": 100,
+    "text": 100,
+    "retrieval": 100,
+    "image": 1024,
+    "pathfinder": 1024,
+    "pathx": 16384,
+}
 # Every attention trains on ListOps and on one more task, every task with four attentions or more.
 PAIRS = [("listops", name) for name in luna.names()]
 PAIRS += zip(cycle(["text", "retrieval", "image", "pathfinder"]), luna.names(), strict=False)
@@ -56,12 +62,21 @@ def composed(task: str, attention: str, data_dir: Path) -> Run:
     """One layer of two heads; everything that is not a size is the protocol's."""
     length = LENGTHS[task]
     words = [
-        f"task={task}", f"attention={attention}", "task.source=tiny", f"data_dir={data_dir}",
-        "compute=off", "model.n_layers=1", "model.d_model=16", "model.qkv_dim=16",
-        "model.mlp_dim=16", f"protocol.data.max_length={length}", f"protocol.data.pad_to={length}",
-        f"protocol.recipe.batch={1 if task == 'pathx' else 2}", "protocol.recipe.steps=2",
+        f"task={task}",
+        f"attention={attention}",
+        "task.source=tiny",
+        f"data_dir={data_dir}",
+        "compute=off",
+        "model.n_layers=1",
+        "model.d_model=16",
+        "model.qkv_dim=16",
+        "model.mlp_dim=16",
+        f"protocol.data.max_length={length}",
+        f"protocol.data.pad_to={length}",
+        f"protocol.recipe.batch={1 if task == 'pathx' else 2}",
+        "protocol.recipe.steps=2",
         "protocol.recipe.warmup=0",
-    ]  # fmt: skip
+    ]
     return compose(words)
 
 
@@ -145,19 +160,33 @@ def test_loss_and_accuracy_are_means_over_labels():
 @pytest.mark.parametrize(("accumulate", "steps"), [(1, 6), (2, 3)])
 def test_optimiser_steps_are_counted(accumulate: int, steps: int):
     recipe = Recipe(
-        batch=2, steps=6, warmup=1, schedule=Schedule.constant, lr=0.1, betas=[0.9, 0.98],
-        eps=1e-9, weight_decay=0.0, clip=Clip.none, clip_at=1.0,
-    )  # fmt: skip
+        batch=2,
+        steps=6,
+        warmup=1,
+        schedule=Schedule.constant,
+        lr=0.1,
+        betas=[0.9, 0.98],
+        eps=1e-9,
+        weight_decay=0.0,
+        clip=Clip.none,
+        clip_at=1.0,
+    )
     network = Tiny()
     draws = []
     network.attention.redraw = lambda generator=None: draws.append(network.attention.age)
     batch = Batch(torch.ones(2, 4).long(), None, torch.zeros(2).long())
     loader = DataLoader([batch] * 6, batch_size=None)
     trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=1, accumulate_grad_batches=accumulate, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        limit_val_batches=1, log_every_n_steps=1,
-    )  # fmt: skip
+        accelerator="cpu",
+        max_epochs=1,
+        accumulate_grad_batches=accumulate,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        limit_val_batches=1,
+        log_every_n_steps=1,
+    )
     trainer.fit(LRAModule(network, recipe, classes=8), loader, loader)
     assert trainer.global_step == steps
     assert network.attention.age == steps

@@ -16,9 +16,15 @@ from lra.training import optim
 def recipe(schedule, *, lr=1.0, warmup=10, steps=100, **changes):
     values = {"betas": [0.9, 0.98], "eps": 1e-9, "weight_decay": 0.0} | changes
     return Recipe(
-        batch=1, steps=steps, warmup=warmup, schedule=Schedule[schedule], lr=lr,
-        clip=Clip.none, clip_at=1.0, **values,
-    )  # fmt: skip
+        batch=1,
+        steps=steps,
+        warmup=warmup,
+        schedule=Schedule[schedule],
+        lr=lr,
+        clip=Clip.none,
+        clip_at=1.0,
+        **values,
+    )
 
 
 def weights(dtype=torch.float32):

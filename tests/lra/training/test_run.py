@@ -211,10 +211,12 @@ def test_a_run_sets_tf32_for_itself(small, precision: str, matmul: str):
         (("trainer.precision=tf32",), "precision tf32 needs a GPU: .*32-true"),
         (("trainer=gpu", "trainer.devices=[0,640]"), r"\[0, 640\] needs 641 GPUs, torch can"),
         (("trainer.devices=[640]",), r"trainer.devices=\[640\] needs 641 GPUs, torch can"),
-        (("protocol.recipe.lr=1e30", "protocol.recipe.clip=none"),
-         r"the train loss is nan at step 2: the run diverged; lower protocol\.recipe\.lr"),
+        (
+            ("protocol.recipe.lr=1e30", "protocol.recipe.clip=none"),
+            r"the train loss is nan at step 2: the run diverged; lower protocol\.recipe\.lr",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_run_that_cannot_go_on_says_why(small, words: tuple[str, ...], reason: str):
     run = small(*words)
     with pytest.raises(UserError, match=reason):

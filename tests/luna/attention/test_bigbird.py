@@ -132,9 +132,13 @@ def test_published_equals_hugging_face(n: int, block: int):
     blocked, band, rows, columns = masks
     with torch.no_grad():
         expected = layer(
-            x, band_mask=band, from_mask=rows, to_mask=columns,
-            from_blocked_mask=blocked, to_blocked_mask=blocked,
-        )[0]  # fmt: skip
+            x,
+            band_mask=band,
+            from_mask=rows,
+            to_mask=columns,
+            from_blocked_mask=blocked,
+            to_blocked_mask=blocked,
+        )[0]
         q, k, v = (
             linear(x).unflatten(-1, (2, 8)).transpose(1, 2)
             for linear in (layer.query, layer.key, layer.value)

@@ -31,9 +31,13 @@ def test_equals_hugging_face():
     from transformers import NystromformerConfig
 
     config = NystromformerConfig(
-        hidden_size=16, num_attention_heads=2, num_landmarks=8, segment_means_seq_len=64,
-        conv_kernel_size=5, attention_probs_dropout_prob=0,
-    )  # fmt: skip
+        hidden_size=16,
+        num_attention_heads=2,
+        num_landmarks=8,
+        segment_means_seq_len=64,
+        conv_kernel_size=5,
+        attention_probs_dropout_prob=0,
+    )
     torch.manual_seed(0)
     layer = hf.NystromformerSelfAttention(config).double().eval()
     x = torch.randn(2, 64, 16, dtype=torch.float64)

@@ -76,10 +76,17 @@ def test_published_equals_hugging_face(kind: str, n: int, chunk: int, rounds: in
     from transformers import ReformerConfig
 
     config = ReformerConfig(
-        hidden_size=16, num_attention_heads=2, attention_head_size=8, num_hashes=rounds,
-        lsh_attn_chunk_length=chunk, lsh_attention_probs_dropout_prob=0.0, is_decoder=False,
-        max_position_embeddings=n, hash_seed=11, num_buckets=None,
-    )  # fmt: skip
+        hidden_size=16,
+        num_attention_heads=2,
+        attention_head_size=8,
+        num_hashes=rounds,
+        lsh_attn_chunk_length=chunk,
+        lsh_attention_probs_dropout_prob=0.0,
+        is_decoder=False,
+        max_position_embeddings=n,
+        hash_seed=11,
+        num_buckets=None,
+    )
     torch.manual_seed(0)
     layer = hf.LSHSelfAttention(config, layer_idx=0).double().eval()
     x = torch.randn(2, n, 16, dtype=torch.float64)

@@ -19,7 +19,7 @@ from luna.convert import (
     finetune,
     load,
     revert,
-)  # fmt: skip
+)
 from luna.convert.swap import own_loss
 
 from .kit import (
@@ -93,8 +93,10 @@ def test_stage_1_moves_the_feature_maps_alone_and_stage_2_all(name, method):
     report = distill(student, [batch], steps=20)
     assert all(report.after.layers()[layer] < kl for layer, kl in report.before.layers().items())
     assert set(changed(student, before)) == feature_parameters(student).keys()
-    assert all((p.grad is None) == (n not in before or ".luna_layer." not in n)
-               for n, p in student.named_parameters())  # fmt: skip
+    assert all(
+        (p.grad is None) == (n not in before or ".luna_layer." not in n)
+        for n, p in student.named_parameters()
+    )
     assert [p.requires_grad for p in student.parameters()] == flags
     assert describe(student)["stage"] == "stage1"
 
@@ -102,8 +104,15 @@ def test_stage_1_moves_the_feature_maps_alone_and_stage_2_all(name, method):
         return model(**batch).logits.square().mean()
 
     before = copy.deepcopy(student.state_dict())
-    finetune(student, lambda epoch: [batch], lambda model: {"score": 1.0}, metric="score",
-             lr=1e-3, epochs=1, loss=loss)  # fmt: skip
+    finetune(
+        student,
+        lambda epoch: [batch],
+        lambda model: {"score": 1.0},
+        metric="score",
+        lr=1e-3,
+        epochs=1,
+        loss=loss,
+    )
     still = before.keys() - set(changed(student, before))
     assert all("bias" in parameter or "embed" in parameter for parameter in still), still
     assert describe(student)["stage"] == "finetuned"

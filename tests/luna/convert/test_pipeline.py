@@ -224,9 +224,15 @@ def test_a_teacher_learns_a_folder_of_images(painter):
 def test_a_run_on_images(painter, colours, tmp_path):
     model, before, folder = painter
     recipe = ConversionRecipe(
-        stage1_steps=30, batch=12, lr=1e-3, epochs=2, schedule="cosine", weight_decay=0.05,
-        warmup=0.1, images=Augment(min_area=0.3, eval_crop=0.875),
-    )  # fmt: skip
+        stage1_steps=30,
+        batch=12,
+        lr=1e-3,
+        epochs=2,
+        schedule="cosine",
+        weight_decay=0.05,
+        warmup=0.1,
+        images=Augment(min_area=0.3, eval_crop=0.875),
+    )
     record = run(model, folder=tmp_path, attention="hedgehog", recipe=recipe, **colours)
     assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
     assert record["score"] > 0.9

@@ -189,9 +189,16 @@ def run(model, **options):
 def test_the_default_recipe_is_the_papers():
     model = convert(bert(**QUIET), "t2r")
     report = run(model, evaluate=scripted(0.1, 0.2, 0.3, 0.3, 0.2, 0.1), metric="score")
-    assert report.settings == {"lr": 1e-5, "phi_lr": None, "weight_decay": 0.0, "epochs": 10,
-                               "patience": 3, "schedule": "linear", "clip": 1.0,
-                               "warmup": 0.0}  # fmt: skip
+    assert report.settings == {
+        "lr": 1e-5,
+        "phi_lr": None,
+        "weight_decay": 0.0,
+        "epochs": 10,
+        "patience": 3,
+        "schedule": "linear",
+        "clip": 1.0,
+        "warmup": 0.0,
+    }
     # Three epochs without a better score: a tie is not better.
     assert (report.best_epoch, len(report.epochs)) == (3, 6)
     assert (report.best, report.last) == (0.3, 0.1)

@@ -198,10 +198,8 @@ def test_the_operator_is_sound_for_torch_compile(place: Place, causal: bool):
 @causally
 @pytest.mark.parametrize(
     ("dtype", "nonneg"),
-    [
-        (F32, True), (F32, "softplus"), (F32, "exp"), (torch.bfloat16, True), (torch.float16, "exp")
-    ],
-)  # fmt: skip
+    [(F32, True), (F32, "softplus"), (F32, "exp"), (torch.bfloat16, True), (torch.float16, "exp")],
+)
 def test_lower_precision(
     place: Place, dtype: torch.dtype, nonneg: bool | str, causal: bool, monkeypatch
 ):

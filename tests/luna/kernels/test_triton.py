@@ -103,11 +103,13 @@ def test_the_defaults_at_full_length(causal: bool):
     a breakpoint, where the gradient jumps: hence norms."""
     ours, theirs = (
         attended_at(
-            Place("cuda", torch.float32, 0), build(how, causal=causal, M=8, L=8, hidden=64),
-            tensors(4096, B=4, e=32), scattered(4096, 4),
+            Place("cuda", torch.float32, 0),
+            build(how, causal=causal, M=8, L=8, hidden=64),
+            tensors(4096, B=4, e=32),
+            scattered(4096, 4),
         )
         for how in ("fused", "piecewise")
-    )  # fmt: skip
+    )
     for a, b in zip(ours, theirs, strict=True):
         assert (a - b).norm() <= 1e-3 * b.norm()
 

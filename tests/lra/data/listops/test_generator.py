@@ -49,9 +49,12 @@ def test_lengths_of_accepted_trees(accepted: tuple) -> None:
     assert abs(length.mean() - 1038) < 4 * 396 * errors**0.5
     assert abs(length.std() - 396) < 4 * 396 * (errors / 2) ** 0.5
     for percent, expected, density in (
-        (5, 533, 1.5e-3), (25, 700, 1.06e-3), (50, 961, 7.5e-4), (75, 1313, 5.5e-4),
+        (5, 533, 1.5e-3),
+        (25, 700, 1.06e-3),
+        (50, 961, 7.5e-4),
+        (75, 1313, 5.5e-4),
         (95, 1797, 2.4e-4),
-    ):  # fmt: skip
+    ):
         q = percent / 100
         tolerance = 4 * (q * (1 - q) * errors) ** 0.5 / density
         assert abs(np.percentile(length, percent) - expected) < tolerance

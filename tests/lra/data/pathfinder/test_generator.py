@@ -165,9 +165,11 @@ def test_first_seeds_point_only_into_the_listed_sectors(side: int, margin: int, 
     ],
 )
 def test_statistics_of_32x32_images(difficulty, zero, bright, mean, sd) -> None:
-    drawn = hard() if difficulty == "hard" else [
-        pathfinder(32, difficulty).image(0, i) for i in range(150)
-    ]  # fmt: skip
+    drawn = (
+        hard()
+        if difficulty == "hard"
+        else [pathfinder(32, difficulty).image(0, i) for i in range(150)]
+    )
     images = np.stack([image for image, _ in drawn])
     # Three standard errors of the difference; without the border quirk 55 % of "hard" are zero.
     assert (images == 0).mean() * 100 == pytest.approx(zero, abs=1.2)

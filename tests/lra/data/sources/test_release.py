@@ -29,8 +29,11 @@ def listops(mark: bytes) -> list[tuple[str, bytes]]:
     return [(f"listops-1000/basic_{s}.tsv", mark) for s in ("train", "val", "test")]
 
 
-PICTURES = [(f"pathfinder32/{d}/imgs/0/sample_{i}.png", b"png")
-            for d in ("curv_baseline", "curv_contour_length_14") for i in range(4)]  # fmt: skip
+PICTURES = [
+    (f"pathfinder32/{d}/imgs/0/sample_{i}.png", b"png")
+    for d in ("curv_baseline", "curv_contour_length_14")
+    for i in range(4)
+]
 WHOLE = [
     *below(OUTER, listops(b"outer")),
     *below(INNER, listops(b"inner")),

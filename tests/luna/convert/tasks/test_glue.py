@@ -34,24 +34,36 @@ FILES = {
         [(('a "quote never closed',), 1), (("dull",), 0)],
     ),
     "mrpc": (
-        [["\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
-         ["1", "7", "8", 'He said "', 'She said "x'], ["0", "7", "8", "a", "b"]],
+        [
+            ["\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
+            ["1", "7", "8", 'He said "', 'She said "x'],
+            ["0", "7", "8", "a", "b"],
+        ],
         [(('He said "', 'She said "x'), 1), (("a", "b"), 0)],
     ),
     "stsb": (
-        [STSB, ["0", "g", "f", "y", "1", "n", "n", "A plane.", "An air plane.", "4.750"],
-         ["1", "g", "f", "y", "1", "n", "n", "A man.", "A dog.", "0"]],
+        [
+            STSB,
+            ["0", "g", "f", "y", "1", "n", "n", "A plane.", "An air plane.", "4.750"],
+            ["1", "g", "f", "y", "1", "n", "n", "A man.", "A dog.", "0"],
+        ],
         [(("A plane.", "An air plane."), 4.75), (("A man.", "A dog."), 0.0)],
     ),
     "qqp": (
-        [["id", "qid1", "qid2", "question1", "question2", "is_duplicate"],
-         ["1", "2", "3", "Why?", "How come?", "1"], ["1", "2", "3", "cut off"],
-         ["1", "2", "3", "Why?", "When?", "0"]],
+        [
+            ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"],
+            ["1", "2", "3", "Why?", "How come?", "1"],
+            ["1", "2", "3", "cut off"],
+            ["1", "2", "3", "Why?", "When?", "0"],
+        ],
         [(("Why?", "How come?"), 1), (("Why?", "When?"), 0)],
     ),
     "mnli": (
-        [MNLI, ["0", "1", "2", "g", "p", "p", "p", "p", "A.", "B.", "neutral", "neutral"],
-         ["0", "1", "2", "g", "p", "p", "p", "p", "A.", "C.", "x", "contradiction"]],
+        [
+            MNLI,
+            ["0", "1", "2", "g", "p", "p", "p", "p", "A.", "B.", "neutral", "neutral"],
+            ["0", "1", "2", "g", "p", "p", "p", "p", "A.", "C.", "x", "contradiction"],
+        ],
         [(("A.", "B."), 1), (("A.", "C."), 2)],
     ),
     "qnli": (
@@ -62,7 +74,7 @@ FILES = {
         [["index", "sentence1", "sentence2", "label"], ["0", "A.", "B.", "entailment"]],
         [(("A.", "B."), 0)],
     ),
-}  # fmt: skip
+}
 
 
 def write(folder, name, rows, *, split="train", end="\n"):
