@@ -50,7 +50,6 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-COLOURS = 96  # of a PNG
 BARS = 8  # points of a line that have error bars; of more, a band
 NAMED = 12  # lines or points that all have names; of more, some
 WIDTH = 7.4  # inches: the column of a page, so that letters keep their size
@@ -85,7 +84,8 @@ def in_words(options: Mapping[str, Any]) -> str:
 
 
 def save(figure: Any, stem: Path) -> list[Path]:
-    """Write PNG, in few colours because pictures are committed, and PDF."""
+    """Write PNG and PDF. A PNG keeps every colour: a palette of few colours would give methods that
+    are drawn small the colours of others."""
     from PIL import Image
 
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def save(figure: Any, stem: Path) -> list[Path]:
     pixels = io.BytesIO()
     figure.savefig(pixels, format="png", dpi=160)
     with Image.open(pixels) as image:
-        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(png, optimize=True)
+        image.convert("RGB").save(png, optimize=True)  # without a layer of transparency
     return [png, pdf]
 
 

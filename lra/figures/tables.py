@@ -14,6 +14,7 @@ import pandas as pd
 from lra.base.config import UserError
 from lra.figures import style as look
 from lra.report import render
+from lra.report.effects import AVERAGED
 from lra.report.notes import conditions
 from lra.report.table import Table, mark_of, text_of
 
@@ -174,9 +175,11 @@ def draw_effects(figure: Any, table: Table) -> None:
         texts = render.lines_of(group, render.EFFECT)
         for effect, text in zip(group.to_dict("records"), texts.to_dict("records"), strict=True):
             y -= 1
-            ticks[y], half = effect["level"], effect["high"] - effect["mean"]
+            seen = f", {effect['where']}" if effect["where"] else ""
+            ticks[y] = f"{effect['level']}{seen}"
+            half = effect["high"] - effect["mean"]
             clear = abs(effect["mean"]) > half  # not where there is no interval
-            over_rows = effect["pairs"] > 2  # else the interval is over seeds
+            over_rows = effect["pairs"] >= AVERAGED  # else the interval is over seeds
             differences = effect["differences"]
             axes.plot(differences, [y] * len(differences), "|", color="0.6", ms=7)
             axes.errorbar(
@@ -200,7 +203,7 @@ def draw_effects(figure: Any, table: Table) -> None:
     axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), color=look.NOTE, **right)
     axes.set_xlabel(
         "points of test accuracy gained, all other settings equal; red: the interval leaves out 0\n"
-        "| a pair of runs   ● mean, interval over pairs of rows   ○ of one or two pairs, over seeds"
+        "| a pair of runs   ● mean and interval over pairs of rows   ○ over seeds of one pair"
     )
     axes.grid(axis="x")
 

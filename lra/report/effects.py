@@ -5,7 +5,7 @@ order (Spearman's rank correlation of their means)."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -20,6 +20,7 @@ BASES = ("softmax", "none", "sum")  # the others are compared with these, else t
 # Settings that may differ in every table.
 SHARED = ("attention.dwc", "attention.normalise", "pretrain.name", "processes")
 LEAST = 5  # methods, for a rank correlation
+AVERAGED = 3  # pairs of rows, for a line that averages several
 MATCHED = ["task", "seed", "tried"]  # two runs of a pair share them; rates tried are a choice
 
 
@@ -27,13 +28,42 @@ def effects(
     runs: pd.DataFrame, vary: Sequence[str] = (), together: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Every level of every setting against the setting's base, as far as there are pairs of runs
-    that differ in nothing else: setting, level, base; mean, low and high of the 95 % interval, in
-    points of accuracy; pairs of rows and of runs, with the differences, least and largest of these.
+    that differ in nothing else: setting, level, base; `where` this was seen; mean, low and high of
+    the 95 % interval, in points of accuracy; pairs of rows and of runs, with the differences, least
+    and largest of these.
 
     The settings are the attention (its options, where all runs have the same one), its local
     branch, self-pretraining, and those of `vary`. Those of `together`, such as M and L where their
     product is constant, count as one. Rows with other values to choose from make no pair.
+
+    An average over methods that gain and methods that lose is true of none, and one over two pairs
+    may lie where no run does. So each method has a line of its own, and so has each pair where
+    there are fewer than AVERAGED.
     """
+    levels, usual = _compared(runs, vary, together)
+    scored = levels.assign(score=runs["score"])
+    lines = []
+    for setting in levels.columns.drop(MATCHED):
+        values = sorted(levels[setting].unique(), key=sortable)
+        base = next((b for b in (*BASES, usual.get(setting)) if b in values), values[0])
+        others = [*levels.columns.drop(setting)]
+        of_base = scored[scored[setting] == base]
+        pairs = scored.merge(of_base, on=others, suffixes=("", "_of_base"))
+        pairs["difference"] = pairs["score"] - pairs["score_of_base"]
+        for value in values:
+            of_value = pairs[pairs[setting] == value]
+            if value == base or of_value.empty:
+                continue
+            names = {"setting": setting, "level": str(value), "base": str(base)}
+            for where, part in _averaged(of_value, others):
+                lines.append(names | {"where": where} | _numbers(part, others))
+    return pd.DataFrame(lines)
+
+
+def _compared(
+    runs: pd.DataFrame, vary: Sequence[str], together: Sequence[str]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The settings in which runs differ, a column each, and their usual values."""
     levels = _levels(runs, [*SHARED, *vary], code=False)
     if levels.duplicated().any():  # runs repeated after the code had changed
         levels = _levels(runs, [*SHARED, *vary], code=True)
@@ -50,41 +80,41 @@ def effects(
         usual = usual | {joined: " x ".join(str(usual.get(name)) for name in names)}
     if levels.duplicated().any():
         raise UserError("runs differ in settings that no effect shows; name them in `vary`")
-    lines = []
-    for setting in levels.columns.drop(MATCHED):
-        values = sorted(levels[setting].unique(), key=sortable)
-        base = next((b for b in (*BASES, usual.get(setting)) if b in values), values[0])
-        others = [*levels.columns.drop(setting)]
-        scored = levels.assign(score=runs["score"])
-        pairs = scored.merge(scored[scored[setting] == base], on=others, suffixes=("", "_of_base"))
-        pairs["difference"] = pairs["score"] - pairs["score_of_base"]
-        for value in values:
-            of_value = pairs[pairs[setting] == value]
-            if value == base or of_value.empty:
-                continue
-            rows = of_value.groupby([c for c in others if c != "seed"], sort=False, dropna=False)
-            cells = rows["difference"].agg(list).tolist()
-            means = [fmean(cell) for cell in cells]
-            mean = fmean(means)
-            # Over pairs of rows; one or two say nothing of others, so over their seeds.
-            half = half_width([means] if len(cells) > 2 else cells)
-            differences = sorted(of_value["difference"])
-            lines.append(
-                {
-                    "setting": setting,
-                    "level": str(value),
-                    "base": str(base),
-                    "mean": mean,
-                    "low": mean - half,
-                    "high": mean + half,
-                    "pairs": len(cells),
-                    "runs": len(differences),
-                    "differences": differences,
-                    "least": differences[0],
-                    "largest": differences[-1],
-                }
-            )
-    return pd.DataFrame(lines)
+    return levels, usual
+
+
+def _averaged(pairs: pd.DataFrame, others: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The pairs of one level that a line averages, with the words that say where they were seen."""
+    method = ["attention"] if "attention" in others else []
+    for names, of_method in pairs.groupby(method, sort=False) if method else [((), pairs)]:
+        settings = [key for key in others if key not in ("seed", "tried")]
+        if len(of_method.groupby(settings, dropna=False)) >= AVERAGED:
+            yield " ".join(names), of_method
+            continue
+        told = [key for key in settings if key not in method and of_method[key].nunique() > 1]
+        for values, pair in of_method.groupby(told, sort=False) if told else [((), of_method)]:
+            yield " ".join([*names, pairs_of(dict(zip(told, values, strict=True)))]).strip(), pair
+
+
+def _numbers(pairs: pd.DataFrame, others: Sequence[str]) -> dict[str, Any]:
+    """The mean difference of pairs of runs, its interval, and what it is made of."""
+    rows = pairs.groupby([key for key in others if key != "seed"], sort=False, dropna=False)
+    cells = rows["difference"].agg(list).tolist()
+    means = [fmean(cell) for cell in cells]
+    mean = fmean(means)
+    # Over pairs of rows; a single pair says nothing of others, so over its seeds.
+    half = half_width([means] if len(cells) >= AVERAGED else cells)
+    differences = sorted(pairs["difference"])
+    return {
+        "mean": mean,
+        "low": mean - half,
+        "high": mean + half,
+        "pairs": len(cells),
+        "runs": len(differences),
+        "differences": differences,
+        "least": differences[0],
+        "largest": differences[-1],
+    }
 
 
 def _levels(runs: pd.DataFrame, shared: Sequence[str], code: bool) -> pd.DataFrame:

@@ -22,10 +22,11 @@ PAIRS = (
     "seeds, are drawn at random; Holm's correction in each column. *: p < 0.05."
 )
 EFFECTS = (
-    "Mean difference in points of accuracy over pairs of rows that differ in this one setting (and "
-    "in a rate chosen on dev, which each row has of its own); 95 % interval, Student's over pairs "
-    "of rows or, of one or two, over their seeds, and not corrected for the number of lines; pairs "
-    "of rows (of runs); the smallest and largest difference between two runs."
+    "Mean difference in points of accuracy over pairs of rows that differ in this one setting "
+    "(and in a rate chosen on dev, which each row has of its own). Methods are never averaged "
+    "with each other, nor are two pairs alone: each has a line. 95 % interval: Student's over "
+    "three or more pairs of rows, or over the seeds of one pair, and not corrected for the number "
+    "of lines; pairs of rows (of runs); the smallest and largest difference between two runs."
 )
 AGREEMENTS = (
     "Spearman's correlation of the ranks of methods here, by column, with those in {name}, and its "
@@ -34,6 +35,7 @@ AGREEMENTS = (
 # Columns of effects and agreements, whose numbers effects.py has.
 EFFECT = {
     "setting": "{setting}: {level} against {base}",
+    "where": "{where}",
     "difference": "{mean:+.1f}",
     "95 % interval": "{low:+.1f} to {high:+.1f}",
     "pairs (runs)": "{pairs} ({runs})",

@@ -19,9 +19,11 @@ POWER = 0.8  # the chance of a mark that `needs` asks for
 MOST_SEEDS = 100  # `needs` is one more where even these are too few
 ANSWERS = 1000  # test answers assumed where a record does not say how many there are
 NOTE = (
-    "↓ marks a row that is worse than the best of its column; chance alone puts such a mark "
-    "anywhere into at most 5 of 100 columns. A row without it may be as good as the best or worse: "
-    "these seeds cannot tell, and where a number is given, about so many seeds per row would."
+    "↓ marks a row that is shown to be worse than the best of its column. Where the seeds of each "
+    "row scatter about one value, chance alone puts such a mark into about 5 of 100 columns at "
+    "most. Where some seeds learn and others do not, wrong marks are far more frequent: look at "
+    "the seeds. A row without a mark may be as good as the best or worse: these seeds cannot "
+    "tell. A number says about how many seeds per row would."
 )
 MOST_SHARED = 4.0  # degrees of freedom that a row's variance takes from the other rows at most
 NORMAL, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a normal variable

@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from PIL import Image
 
 from lra.bench.result import BenchResult, BenchRow
 from lra.figures import style
@@ -28,6 +31,51 @@ def test_files_are_the_same_every_time(tmp_path: Path):
         return [path.read_bytes() for path in paths]
 
     assert once("a") == once("b")
+
+
+def colours_of(png: Path) -> set[str]:
+    """Every colour of a picture, as #rrggbb."""
+    with Image.open(png) as image:
+        pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+    return {"#" + bytes(pixel).hex() for pixel in np.unique(pixels, axis=0)}
+
+
+def test_a_picture_keeps_the_colour_of_every_method(tmp_path: Path):
+    """Small markers among much text and bands: from a palette they would get other colours."""
+    methods = [*style.BOLD, *style.COLOURED]
+    looks = style.styles_of(methods)
+
+    def fill(figure: Figure) -> None:
+        axes = figure.subplots()
+        for i, look in enumerate(looks):
+            axes.plot([i], [i], marker=look["marker"], color=look["color"], ms=3, ls="")
+            axes.fill_between([0, 8], i, i + 3, color=look["color"], alpha=0.05 + i / 20)
+            axes.text(
+                i, 2, "the names of methods\n" * 5, color=look["color"], alpha=0.5, size=5 + i
+            )
+
+    png, _ = style.save_figure(tmp_path / "a", fill, "Title", height=4)
+    missing = {
+        m for m, look in zip(methods, looks, strict=True) if look["color"] not in colours_of(png)
+    }
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "png", sorted(Path("results/figures").glob("*-scores.png")), ids=lambda p: p.stem
+)
+def test_committed_pictures_have_the_colours_of_their_methods(png: Path):
+    """Rows of scores are methods, and each has its colour in every picture."""
+    (table,) = [
+        path
+        for path in Path("results/tables").glob("*.csv")
+        if png.stem.startswith(f"{path.stem}-") and png.stem.count("-") == path.stem.count("-") + 2
+    ]
+    cells = pd.read_csv(table)
+    task = png.stem.removeprefix(f"{table.stem}-").removesuffix("-scores")
+    methods = {*cells.loc[cells["column"] == task, "attention"]} & {*style.BOLD, *style.COLOURED}
+    drawn = colours_of(png)
+    assert {look["color"] for look in style.styles_of(sorted(methods))} <= drawn
 
 
 def test_labels_are_apart_and_in_order():
@@ -70,8 +118,11 @@ def test_rules_are_drawn_beside_published_rows(tmp_path: Path, drawn: list[Figur
     draw_rules(Path("results"), runs, {}, tmp_path)
     (axes,) = drawn[0].axes
     names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names[0] == "measured here"
-    assert "luna, ?" in names
+    assert names[0] == "measured here, brackets lost or kept"
+    assert "LUNA's paper (2025): brackets not known" in names
+    # Mega and S4 quote this row: it is none of theirs.
+    assert "Luna-256 (2021), as S4's paper quotes it: brackets not known" in names
+    assert not [name for name in names if "?" in name]
     texts = [text.get_text() for text in axes.texts]
     assert "first operator 35.4" in texts
     assert not draw_rules(tmp_path, runs, {}, tmp_path), "without rules there is no picture"

@@ -27,7 +27,7 @@ def lines(runs: Path, *vary: str, **spec: object) -> dict[str, Any]:
 
 
 def by_name(frame: pd.DataFrame) -> dict[str, Any]:
-    return {f"{e.setting} {e.level} {e.base}": e for e in frame.itertuples()}
+    return {f"{e.setting} {e.level} {e.base} {e.where}".strip(): e for e in frame.itertuples()}
 
 
 def of(*runs: records.Record) -> Any:
@@ -55,17 +55,54 @@ def crossed(make: Make) -> None:
 def test_compared_runs_differ_in_one_setting_alone(make: Make, runs: Path):
     crossed(make)
     effect = lines(runs, LR)
-    assert list(effect) == ["attention luna softmax", "dwc conv1d none", "lr 0.1 0.002"]
-    luna, branch, rate = effect.values()
+    luna = effect["attention luna softmax"]
     assert luna.differences == pytest.approx([-5] * 3 + [3] * 3)
-    assert branch.differences == pytest.approx([2] * 4 + [10] * 3)
     assert (luna.pairs, luna.runs) == (4, 6)  # rows with both seeds, and without
-    # Means over all runs of each rate would differ by less: the best runs are missing from one.
-    assert rate.differences == pytest.approx([1] * 6)
     # Seeds are no pairs of rows: t(0.975, 3) = 3.182446; the deviation of -5, -5, 3, 3 is 4.618802
     assert luna.mean == pytest.approx(-1)
     assert luna.high - luna.mean == pytest.approx(3.182446 * 4.618802 / 2, rel=1e-6)
-    assert (rate.low, rate.high) == pytest.approx((1, 1))
+    # Means over all runs of each rate would differ by less: the best runs are missing from one.
+    rate = effect["lr 0.1 0.002 luna dwc=none"]
+    assert rate.differences == pytest.approx([1])
+
+
+def test_methods_are_not_averaged_with_each_other(make: Make, runs: Path):
+    """The branch brings softmax 2 points and luna 10: an average of 6 would be true of neither."""
+    crossed(make)
+    effect = lines(runs, LR)
+    found = {name: e.mean for name, e in effect.items() if e.setting == "dwc"}
+    assert found == {
+        "dwc conv1d none softmax lr=0.002": pytest.approx(2),
+        "dwc conv1d none softmax lr=0.1": pytest.approx(2),
+        "dwc conv1d none luna lr=0.002": pytest.approx(10),
+        "dwc conv1d none luna lr=0.1": pytest.approx(10),
+    }
+
+
+def test_three_pairs_of_one_method_are_averaged_and_two_are_not(make: Make, runs: Path):
+    """Of two pairs the seeds alone make an interval, in which no run need lie."""
+    for lr, gain in ((0.002, 0.04), (0.1, 0.24)):
+        for seed in (1, 2, 3):
+            for method in ("luna", "linear"):
+                for dwc in ("none", "conv1d"):
+                    accuracy = 0.3 + 0.001 * seed + gain * (dwc == "conv1d")
+                    make(method, accuracy, options={"dwc": dwc}, lr=lr, seed=seed)
+    branch = {name: e for name, e in lines(runs, LR).items() if e.setting == "dwc"}
+    assert len(branch) == 4
+    for effect in branch.values():
+        assert (effect.pairs, effect.runs) == (1, 3)
+        inside = [d for d in effect.differences if effect.low - 1e-9 <= d <= effect.high + 1e-9]
+        assert inside == effect.differences
+    for method in ("luna", "linear"):
+        for dwc in ("none", "conv1d"):
+            make(method, 0.3 + 0.1 * (dwc == "conv1d"), options={"dwc": dwc}, lr=0.5)
+    branch = {name: e for name, e in lines(runs, LR).items() if e.setting == "dwc"}
+    assert set(branch) == {"dwc conv1d none luna", "dwc conv1d none linear"}
+    for effect in branch.values():
+        assert effect.pairs == 3
+        assert effect.mean == pytest.approx((4 + 24 + 10) / 3)
+        # t(0.975, 2) = 4.302653; the deviation of 4, 24, 10 is 10.263203
+        assert effect.high - effect.mean == pytest.approx(4.302653 * 10.263203 / 3**0.5, rel=1e-6)
 
 
 def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path):
