@@ -16,7 +16,8 @@ PAGE = Path("docs/attentions.md")
 BEGIN, END = "<!-- lra list --write -->", "<!-- end -->"
 
 # Those of the small model (configs/model/small.yaml), with two layers.
-SIZES: dict[str, Any] = {"n_heads": 2, "head_dim": 32, "max_len": 1024, "n_layers": 2}
+SIZES: dict[str, Any] = {"d_model": 64, "n_heads": 2, "max_len": 1024, "n_layers": 2}
+PART = "attention"  # whose parameters are counted: projections around it are the network's
 COLUMNS = ("attention", "time", "parameters", "causal", "knobs")
 
 
@@ -37,7 +38,8 @@ def rows() -> list[dict[str, str]]:
     for name in luna.names():
         try:
             cls = luna.get(name)
-            layers = [luna.build(name, layer=i, **SIZES) for i in range(SIZES["n_layers"])]
+            mixers = [luna.mixer(name, layer=i, **SIZES) for i in range(SIZES["n_layers"])]
+            layers = [part for mixer in mixers for part, kind in mixer.parts() if kind == PART]
         except Exception as error:  # whatever a plug-in raises must not hide the others
             row = dict.fromkeys((*COLUMNS, "paper", "url", "profiles"), "")
             table.append(row | {"attention": name, "knobs": first_line(error)})
@@ -52,7 +54,7 @@ def rows() -> list[dict[str, str]]:
                 "attention": name,
                 "time": cls.complexity,
                 "parameters": f"{parameters:,}",
-                "causal": "yes" if cls.causal_form else "",
+                "causal": "yes" if cls.declared.causal_form else "",
                 "knobs": "-" if exempt else ", ".join(file.get("knobs", {})),
                 "profiles": ", ".join(cls.profiles),
                 "paper": f"{cls.paper.title} ({cls.paper.year})",

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from luna.base import Attention, LunaError, Paper, Slot, register
-from luna.registry import build, get, names, options
+from luna.base import Attention, LunaError, Mixer, Paper, Place, Slot, register
+from luna.registry import build, get, mixer, names, options
 
 if TYPE_CHECKING:
     from luna.convert import convert as linearize
@@ -21,11 +21,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Attention",
     "LunaError",
+    "Mixer",
     "Paper",
+    "Place",
     "Slot",
     "build",
     "get",
     "linearize",
+    "mixer",
     "names",
     "options",
     "register",

@@ -12,6 +12,7 @@ from luna import base, registry
 def check(name: str) -> Iterator[tuple[str, str]]:
     """Yield each declaration that is checked, and what contradicts it, if anything does."""
     attention = _build(name)
+    facts = attention.traits()
     q, k, v, x = torch.randn(4, 2, 2, 17, 8, dtype=torch.float64) * 0.3
     x, mask = x.transpose(1, 2).flatten(2), torch.ones(2, 17) > 0
     state = attention.get_extra_state()  # of random draws
@@ -19,14 +20,14 @@ def check(name: str) -> Iterator[tuple[str, str]]:
     longer = [torch.cat([t, t[:, :, :5] * torch.nan], 2) for t in (q, k, v)]
     padded = attention(*longer, torch.cat([mask, ~mask[:, :5]], 1), torch.cat([x, x[:, :5]], 1))
     yield "padding", _compared("masked tokens and none", padded[:, :, :17], out)
-    if "constant" not in attention.exempt:
+    if "constant" not in facts.exempt:
         pair = attention(q, k, torch.ones_like(v), mask, x), torch.ones_like(v)
-        yield "row_stochastic", _compared("sums of weights and 1", *pair, attention.row_stochastic)
-    if attention.has_matrix:
+        yield "row_stochastic", _compared("sums of weights and 1", *pair, facts.row_stochastic)
+    if facts.has_matrix:
         attention.set_extra_state(state)
         product = attention.matrix(q, k, mask, x) @ v
         yield "has_matrix", _compared("matrix() times v and the output", product, out)
-    if attention.causal_form and "causal" not in attention.exempt:
+    if facts.causal_form and "causal" not in facts.exempt:
         rows = [attention(*(t[:, :, : i + 1] for t in (q, k, v)))[:, :, -1] for i in range(17)]
         pair = _build(name, causal=True)(q, k, v), torch.stack(rows, 2)
         yield "causal_form", _compared("causal=True and last rows of prefixes", *pair)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from luna.base import LunaError, Mask, Slot, nearest, positive
+from luna.base import AttentionTraits, LunaError, Mask, Slot, nearest, positive
 from luna.kernels.linear_blocks import Maps, blocked_sums
 from luna.streaming import StreamingAttention
 from luna.sums import State, causal_linear_sums, continued_sums, denominator, linear_sums
@@ -41,11 +41,11 @@ class KernelAttention(StreamingAttention):
     at its limit, so that their output is close to 0: a 0-dim tensor, read when needed.
     """
 
-    cross_form: ClassVar[bool] = True
-    normalise_form: ClassVar[bool] = True
+    declared = StreamingAttention.declared.but(cross_form=True, normalise_form=True)
     tokenwise: bool = False  # phi of a token depends on that token and its position alone
     sees_padding: bool = False  # padding is attended like any token, as in some public codes
-    signed: ClassVar[bool] = False  # features may be negative, so may the denominator
+    signed: bool = False  # features may be negative, so may the denominator
+    rms_of_all_heads: bool = False  # what divides with normalise="rms" is one number for all heads
     scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing
 
     feature_dim: int  # D
@@ -63,7 +63,7 @@ class KernelAttention(StreamingAttention):
         super().__init__(slot)
         positive(self.name, eps=eps)
         self.eps, self.chunk = eps, chunk
-        self.signed = self.signed if signed is None else signed  # type: ignore[misc]
+        self.signed = self.signed if signed is None else signed
         self.normalise = normalise or slot.normalise
         if self.normalise not in NORMALISE:
             raise LunaError(
@@ -72,13 +72,19 @@ class KernelAttention(StreamingAttention):
             )
         self.absolute = self.normalise == "abs" and self.signed
         self.gain = None
-        if self.absolute or self.normalise == "rms":
-            self.row_stochastic = self.convex = False  # type: ignore[misc]
         if self.normalise == "rms":
             self.gain = nn.Parameter(torch.ones(slot.n_heads, 1, slot.head_dim))
-            self.has_matrix = False  # type: ignore[misc]  # its divisor depends on the values
-            self.exempt = self.exempt | {"d_v": "its gains belong to channels"}  # type: ignore[misc]
-        self.convex = self.convex and not self.signed  # type: ignore[misc]
+
+    def _traits(self) -> AttentionTraits:
+        facts: AttentionTraits = super()._traits()
+        if self.signed:
+            facts = facts.but(convex=False)
+        if self.absolute or self.normalise == "rms":
+            facts = facts.but(row_stochastic=False, convex=False)
+        if self.normalise == "rms":  # its divisor depends on the values
+            reasons = {**facts.exempt, "d_v": "its gains belong to channels"}
+            facts = facts.but(has_matrix=False, exempt=reasons)
+        return facts
 
     def phi(self, x: Tensor, mask: Mask, start: int = 0) -> Tensor:
         """Features (B, H, n, D) of x (B, H, n, d); those of padded keys are zeroed afterwards."""
@@ -104,7 +110,7 @@ class KernelAttention(StreamingAttention):
                     f"normalise='rms' has a gain for each of {self.head_dim} channels of a head, "
                     f"and the values have {N.shape[-1]}"
                 )
-            over = (1, 3) if self.mixes_heads else (3,)
+            over = (1, 3) if self.rms_of_all_heads else (3,)
             least, square = SMALLEST_RMS, N.square().mean(over, keepdim=True)
             divisor = square.clamp_min(least**2).sqrt().squeeze(-1)  # (B, H or 1, n)
             out = N / divisor.unsqueeze(-1) * self.gain.to(N.dtype)

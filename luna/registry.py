@@ -16,31 +16,33 @@ import types
 import typing
 from typing import Any, Literal
 
-from luna.base import Attention, LunaError, Slot, _classes, nearest
+from luna.contract import Attention, Slot
+from luna.errors import LunaError, nearest
+from luna.method import Method, _classes
+from luna.mixing import Mixer, Place
+from luna.qkv import QKV, Around
 
-ENTRY_POINTS = "luna.attention"
+ENTRY_POINTS = "luna.attention"  # of plug-ins, attentions and mixers
 
 
 def names(*, causal: bool = False) -> list[str]:
-    """Every method that can be built; with `causal`, those that have a causal form (imports them
-    all)."""
-    from luna import attention
-
-    files = {m.name for m in pkgutil.iter_modules(attention.__path__) if m.name[0] != "_"}
-    every = files | set(_plugins(*sys.path)) | set(_classes)
-    return sorted(n for n in every if not causal or get(n).causal_form)
+    """Every method that can be built, attentions and mixers; with `causal`, those that have a
+    causal form (imports them all)."""
+    every = {*_files(), *_plugins(*sys.path), *_classes}
+    return sorted(n for n in every if not causal or get(n).declared.causal_form)
 
 
-def get(name: str) -> type[Attention]:
+def get(name: str) -> type[Method]:
     """The class of a method, imported on first use."""
     if name in _classes:
         return _classes[name]
     if name not in names():
         raise LunaError(f"unknown attention '{name}'{nearest(name, names())}")
     plugin = _plugins(*sys.path).get(name)
-    where = plugin.value if plugin else f"luna/attention/{name}.py"
+    module = _files().get(name, "")
+    where = plugin.value if plugin else f"{module.replace('.', '/')}.py"
     try:
-        plugin.load() if plugin else importlib.import_module(f"luna.attention.{name}")
+        plugin.load() if plugin else importlib.import_module(module)
     except Exception as error:  # whatever a broken file raises: say which file it is
         raise LunaError(
             f"attention '{name}' cannot be imported from {where}: {type(error).__name__}: {error}"
@@ -51,17 +53,80 @@ def get(name: str) -> type[Attention]:
 
 
 def build(name: str, *, n_heads: int, head_dim: int, max_len: int, **settings: Any) -> Attention:
-    """Build the attention `name` for a slot of the given size. Other settings are those of `Slot`,
-    such as causal, and the method's own options."""
-    cls, hints = get(name), typing.get_type_hints(Slot)
-    check_options(name, {key: value for key, value in settings.items() if key not in hints})
-    settings |= {"n_heads": n_heads, "head_dim": head_dim, "max_len": max_len}
-    slot = {key: value for key, value in settings.items() if key in hints}
-    for key, value in slot.items():
+    """Build the attention `name`, a function of q, k, v, for a slot of the given size. Other
+    settings are those of `Slot`, such as causal, and the method's own options."""
+    cls = get(name)
+    if not issubclass(cls, Attention):
+        raise LunaError(
+            f"'{name}' is a mixer of hidden states and has no q, k, v: build it with "
+            f"luna.mixer('{name}', d_model=..., n_heads=..., max_len=...)"
+        )
+    sizes = {"n_heads": n_heads, "head_dim": head_dim, "max_len": max_len}
+    slot, own = _sorted_settings(name, Slot, settings | sizes)
+    attention = cls(Slot(**slot), **own)
+    attention.traits()  # facts that contradict each other are refused here
+    return attention
+
+
+def mixer(
+    name: str,
+    *,
+    d_model: int,
+    n_heads: int,
+    max_len: int,
+    around: Around | None = None,
+    **settings: Any,
+) -> Mixer:
+    """Build the method `name` as a mixer of hidden states, (x, mask) -> x: an attention gets its
+    projections. Other settings are those of `Place`, such as causal, and the method's own options;
+    `around` is what a network's style puts around an attention."""
+    cls = get(name)
+    sizes = {"d_model": d_model, "n_heads": n_heads, "max_len": max_len}
+    place, own = _sorted_settings(name, Place, settings | sizes)
+    made: Mixer
+    if issubclass(cls, Attention):
+        letters = cls.letters(place.get("profile", "strict"), **own)
+        attention = functools.partial(build, name, **own)
+        made = QKV(cls, attention, Place(**place), around, letters=letters)
+    else:
+        _refuse_surroundings(name, around or Around())
+        made = typing.cast(type[Mixer], cls)(Place(**place), **own)
+    made.traits()
+    return made
+
+
+def _sorted_settings(
+    name: str, kind: type[Slot | Place], settings: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the place and the method's own options, each of the right type."""
+    cls, hints = get(name), typing.get_type_hints(kind)
+    place = {key: value for key, value in settings.items() if key in hints}
+    own = {key: value for key, value in settings.items() if key not in hints}
+    for key, value in place.items():
         if not _fits(value, hints[key]):
             raise LunaError(f"{key} must be {_spell(hints[key])}, got {value!r}")
-    options = {key: settings[key] for key in settings.keys() - hints.keys()}
-    return cls(Slot(**slot), **{k: v for k, v in options.items() if not _former(cls, k, v)})
+    # An attention's slot has settings that a mixer's place has not, such as normalise.
+    slot = typing.get_type_hints(Slot) if issubclass(cls, Attention) else {}
+    check_options(name, {key: value for key, value in own.items() if key not in slot})
+    return place, {key: v for key, v in own.items() if not _former(cls, key, v)}
+
+
+def _refuse_surroundings(name: str, around: Around) -> None:
+    """A mixer has no q, k, v, which rotary positions, ALiBi and the local branch belong to."""
+    for what, given in (
+        ("alibi=True", around.alibi),
+        (f"dwc='{around.dwc}'", around.dwc != "none"),
+        ("rotary positions", around.positions is not None),
+    ):
+        if given:
+            raise LunaError(
+                f"{what} is for attentions, and '{name}' is a mixer without q, k, v: leave it out"
+            )
+
+
+def mixes(name: str) -> bool:
+    """Whether a method is a mixer of hidden states, and no attention on q, k, v."""
+    return not issubclass(get(name), Attention)
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
@@ -88,9 +153,21 @@ def check_options(name: str, values: dict[str, Any]) -> None:
             raise LunaError(f"{name}.{key} must be {_spell(hints[key])}, got {value!r}")
 
 
-def _former(cls: type[Attention], key: str, value: Any) -> bool:
+def _former(cls: type[Method], key: str, value: Any) -> bool:
     """Whether an option is gone, and has the value that is left."""
     return key in cls.former_options and cls.former_options[key] == value
+
+
+def _files() -> dict[str, str]:
+    """The modules of our own methods, by name."""
+    from luna import attention, mixers
+
+    return {
+        m.name: f"{package.__name__}.{m.name}"
+        for package in (attention, mixers)
+        for m in pkgutil.iter_modules(package.__path__)
+        if m.name[0] != "_"
+    }
 
 
 @functools.cache

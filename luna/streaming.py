@@ -15,33 +15,42 @@ class StreamingAttention(Attention):
     """A subclass implements `causal_from`, and `cross` for the bidirectional form. Its states are
     tuples that begin with a tensor (B, H, ., e)."""
 
-    causal_form = True
+    declared = Attention.declared.but(
+        causal_form=True,
+    )
     chunk: int = 128
 
     def causal_from(
         self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask
     ) -> tuple[Any, Tensor]:
         """The state after n tokens that follow `state` (None: the first ones), and their outputs
-        (B, H, n, e)."""
+        (B, H, n, e). A method that declares `needs_x` takes the hidden states as `x`, too."""
         raise NotImplementedError(f"{type(self).__name__} must implement causal_from()")
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.causal:
-            return self.causal_from(None, q, k, v, mask)[1]
+            hidden = {"x": x} if self.traits().needs_x else {}
+            return self.causal_from(None, q, k, v, mask, **hidden)[1]
         return self.cross(q, k, v, mask)
 
     def steps(
-        self, state: Any, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None
+        self,
+        state: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask = None,
+        x: Tensor | None = None,
     ) -> tuple[Any, Tensor]:
         if not self.causal:
-            return super().steps(state, q, k, v, mask)  # which says why it is refused
+            return super().steps(state, q, k, v, mask, x)  # which says why it is refused
         if state is not None and mask is not None and not bool(mask.all()):
             raise LunaError(
                 f"attention '{self.name}' cannot stream padding after a state: give real tokens "
                 "alone"
             )
         dtype = v.dtype
-        q, k, v = self._enter(q, k, v, mask)
+        q, k, v, x = self._enter(q, k, v, mask, x)
         theirs = (*q.shape[:2], v.shape[3])
         if state is not None and (*state[0].shape[:2], state[0].shape[3]) != theirs:
             raise LunaError(
@@ -49,8 +58,9 @@ class StreamingAttention(Attention):
                 f"{tuple(state[0].shape)}, theirs is of (B, H, e) = {theirs}; start a sequence "
                 "with state=None"
             )
-        with self._precision(q):
-            state, out = self.causal_from(state, q, k, v, mask)
+        hidden = {"x": x} if self.traits().needs_x else {}
+        with self._precision(q.device):
+            state, out = self.causal_from(state, q, k, v, mask, **hidden)
         return state, (zero_padding(out, mask) if self.profile == "strict" else out).to(dtype)
 
 

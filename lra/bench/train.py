@@ -20,7 +20,7 @@ from lra.settings.compose import Run, compose
 from lra.training import optim
 from lra.training.run import build
 from lra.training.trainer import DTYPES, MODES, TF32
-from luna.base import Attention
+from luna.base import Method
 
 PRODUCT = "a large matrix product"
 SIDES = {"cpu": 2048, "cuda": 8192}  # of its matrices
@@ -84,9 +84,9 @@ def step_calls(run: Run, n: int, device: torch.device) -> Calls:
     recipe, (number, _, kind) = run.protocol.recipe, run.trainer.precision.partition("-")
     torch.set_float32_matmul_precision("high" if number == TF32 else "highest")
     module = build(run).to(device, DTYPES[number] if kind == "true" else None)
-    attentions = [part for part in module.modules() if isinstance(part, Attention)]
+    attentions = [part for part in module.modules() if isinstance(part, Method)]
     fused = device.type == "cuda" and number != "16"
-    optimizer, scheduler = optim.build_optimizer(module.parameters(), recipe, fused=fused or None)
+    optimizer, scheduler = optim.build_optimizer(module, recipe, fused=fused or None)
     if run.trainer.compile in MODES:
         module.network.compile(mode=MODES[run.trainer.compile])
     batch = random_batch(run, device)

@@ -114,24 +114,28 @@ def parts_of(network: Network) -> Iterator[tuple[nn.Module, str]]:
     yield from ((network.embedding, "embedding"), (network.head, "head"))
     yield network.encoder.norm, "norms"
     for block in cast(Iterable[EncoderBlock], network.encoder.blocks):
-        layer = block.attention
         yield from ((block.norm1, "norms"), (block.norm2, "norms"), (block.mlp, "mlp"))
-        yield from ((layer.qkv, "projections"), (layer.out, "projections"))
-        yield layer.attention, "attention"
-        if layer.local is not None:
-            yield layer.local, "local"
+        yield from block.attention.parts()
     yield network, "rest"
 
 
-def slot_flops(slot: luna.Attention, *, masked: bool = True) -> int:
-    """Count the forward FLOPs of an attention alone on one example of full length."""
-    slot, H, n, d = slot.to("meta"), slot.n_heads, slot.max_len, slot.head_dim
-    q = torch.empty(1, H, n, d, device="meta")
+def slot_flops(slot: luna.Attention | luna.Mixer, *, masked: bool = True) -> int:
+    """Count the forward FLOPs of an attention alone, or of a mixer with its projections, on one
+    example of full length."""
+    slot, n = slot.to("meta"), slot.max_len
+    mask = torch.ones(1, n, dtype=torch.bool, device="meta") if masked else None
+    if isinstance(slot, luna.Mixer):
+        x = torch.empty(1, n, slot.d_model, device="meta")
+        if formula := definition(slot):
+            return formula(slot, x)
+        return run_counted(slot, lambda: slot(x, mask), backward=False).forward[slot]
+    q = torch.empty(1, slot.n_heads, n, slot.head_dim, device="meta")
     if formula := definition(slot):
         return formula(slot, q, q, q)
-    x = torch.empty(1, n, H * d, device="meta") if slot.needs_x else None
-    mask = torch.ones(1, n, dtype=torch.bool, device="meta") if masked else None
-    return run_counted(slot, lambda: slot(q, q, q, mask, x), backward=False).forward[slot]
+    hidden = None
+    if slot.traits().needs_x:
+        hidden = torch.empty(1, n, slot.n_heads * slot.head_dim, device="meta")
+    return run_counted(slot, lambda: slot(q, q, q, mask, hidden), backward=False).forward[slot]
 
 
 # ---------------------------------------------------------------------- FLOPs of modules

@@ -69,7 +69,7 @@ def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None
         return None
     slots: list[Any] = [module for module, part in parts_of(network) if part == "attention"]
     trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
-    different = slots if slots[0].layers_differ else slots[:1]
+    different = slots if slots[0].traits().layers_differ else slots[:1]
     masked = run.protocol.data.mask is not Mask.none
     flops = sum(slot_flops(slot, masked=masked) for slot in different)
     flops *= (1 + network.dual) * len(slots) // len(different)

@@ -71,7 +71,7 @@ def _refuse(run: Run) -> None:
         )
     elif run.pretrain.name is not Objective.causal:
         return
-    elif not luna.get(name).causal_form:
+    elif not luna.get(name).declared.causal_form:
         reason = f"needs the attention's causal form, which '{name}' does not have"
     elif run.protocol.style.pooling is Pooling.cls:
         reason = "does not fit protocol.style.pooling=cls: a CLS token in front sees no other token"

@@ -8,6 +8,8 @@ turned inputs, so its scores depend on i - j only as far as it keeps inner produ
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -50,19 +52,23 @@ class Rotary(nn.Module):
         return turned.to(x.dtype)
 
 
-def build(
-    positions: Positions, attention: Attention, grid: tuple[int, int] | None, *, cls: bool
-) -> nn.Module:
-    """Build what turns queries and keys, nothing where positions are not rotary."""
+def turning(
+    positions: Positions, grid: tuple[int, int] | None, *, cls: bool
+) -> Callable[[Attention], nn.Module] | None:
+    """What builds the rotation of an attention's queries and keys, where positions are rotary."""
     if positions not in (Positions.rope, Positions.rope2d):
-        return nn.Identity()
+        return None
     where = f"protocol.style.positions={positions.name}"
-    if not attention.compares:
-        raise UserError(
-            f"{where} turns queries and keys, and attention '{attention.name}' compares none: use "
-            "learned, fixed or none"
-        )
-    if positions is Positions.rope2d and grid is None:
-        raise UserError(f"{where} is for image tasks: use rope")
     axes = grid if positions is Positions.rope2d else None
-    return Rotary(attention.head_dim, attention.max_len, axes, cls=cls)
+
+    def build(attention: Attention) -> Rotary:
+        if not attention.traits().compares:
+            raise UserError(
+                f"{where} turns queries and keys, and attention '{attention.name}' compares none: "
+                "use learned, fixed or none"
+            )
+        if positions is Positions.rope2d and grid is None:
+            raise UserError(f"{where} is for image tasks: use rope")
+        return Rotary(attention.head_dim, attention.max_len, axes, cls=cls)
+
+    return build

@@ -128,14 +128,18 @@ class Trained:
         """Return the attention matrices on one example (of a pair, on its first half); for a linear
         method those that it implies."""
         (batch,) = self._batches_of([example])
+        layers = [m for m in self.network.modules() if isinstance(m, Attention)]
+        if not layers:
+            name = self.record.attention
+            raise UserError(f"'{name}' is a mixer of hidden states: it has no attention matrix")
         matrices: list[Tensor] = []
 
         def see(layer: Attention, q: Tensor, k: Tensor, mask: Tensor | None, x: Any) -> None:
-            if not layer.has_matrix:
+            if not layer.traits().has_matrix:
                 raise UserError(f"attention '{layer.name}' has no attention matrix to show")
             matrices.append(layer.matrix(q, k, mask, x)[0])
 
-        with watching((m for m in self.network.modules() if isinstance(m, Attention)), see):
+        with watching(layers, see):
             self._logits(batch)
         one = (0, 0) if self.task.dual else (0,)
         ids, stack = batch.ids[one], self.task.stack

@@ -17,7 +17,7 @@ from lra.data.arrays import IGNORED
 from lra.data.loader import Batch
 from lra.runs.answers import Answers
 from lra.training import optim
-from luna.base import Attention
+from luna.base import Method
 
 FUSED_ON = {"cuda"}  # types of device whose optimiser is one kernel
 
@@ -122,7 +122,7 @@ class LRAModule(pl.LightningModule):
         # Lightning cannot clip the gradients of a fused optimiser that unscales them itself.
         fused = FUSED_ON if not str(self.trainer.precision).startswith("16") else set()
         optimizer, schedule = optim.build_optimizer(
-            self.parameters(), self.recipe, fused=self.device.type in fused or None
+            self, self.recipe, fused=self.device.type in fused or None
         )
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
@@ -149,7 +149,7 @@ class LRAModule(pl.LightningModule):
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         super().optimizer_step(*args, **kwargs)
         for module in self.network.modules():
-            if isinstance(module, Attention):
+            if isinstance(module, Method):
                 module.after_step()
         self.clock.step()
 

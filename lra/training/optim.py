@@ -7,41 +7,75 @@ in the 2020 code. Protocols differ in the numbers and in the schedule.
 
 from __future__ import annotations
 
+import fnmatch
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from lra.base.config import Recipe, Schedule
+from lra.base.config import Recipe, Schedule, UserError
+from luna.base import Method, Rate
 
 Rule = Callable[[int, Recipe], float]  # of the optimiser step
 
 
 def build_optimizer(
-    parameters: Iterable[nn.Parameter], recipe: Recipe, *, fused: bool | None = None
+    network: nn.Module, recipe: Recipe, *, fused: bool | None = None
 ) -> tuple[Optimizer, LRScheduler]:
     """Build the optimiser, `fused` into one kernel or as torch chooses, and its schedule, which is
-    stepped once after each optimiser step."""
+    stepped once after each optimiser step. Parameters for which a method has a rate of its own
+    (`Method.rates`) are groups behind all others."""
+    of_parameter = rates_of(network)
+    groups: dict[Rate, list[nn.Parameter]] = {Rate(): []}
+    for parameter in network.parameters():
+        groups.setdefault(of_parameter.get(parameter, Rate()), []).append(parameter)
     optimizer = AdamW(
-        parameters,
+        [
+            {"params": parameters, "weight_decay": recipe.weight_decay if rate.decay else 0.0}
+            for rate, parameters in groups.items()
+        ],
         lr=recipe.lr,
         betas=(recipe.betas[0], recipe.betas[1]),
         eps=recipe.eps,
-        weight_decay=recipe.weight_decay,
         fused=fused,
     )
-    return optimizer, StepSchedule(optimizer, recipe)
+    return optimizer, StepSchedule(optimizer, recipe, [rate.highest for rate in groups])
+
+
+def rates_of(network: nn.Module) -> dict[nn.Parameter, Rate]:
+    """The parameters that do not learn as others do, by the patterns of their methods."""
+    found: dict[nn.Parameter, Rate] = {}
+    for method in network.modules():
+        for pattern, rate in method.rates.items() if isinstance(method, Method) else ():
+            named = dict(method.named_parameters())
+            matched = [name for name in named if fnmatch.fnmatchcase(name, pattern)]
+            if not matched:
+                raise UserError(
+                    f"'{method.name}' has a rate for parameters named '{pattern}', and none is "
+                    f"named so: it has {', '.join(named) or 'none'}"
+                )
+            found |= {named[name]: rate for name in matched}
+    return found
 
 
 class StepSchedule(LambdaLR):
-    """Multiplies recipe.lr by the schedule; the one-cycle schedule moves beta1 too."""
+    """Multiplies recipe.lr by the schedule, up to the highest rate of each group; the one-cycle
+    schedule moves beta1 too."""
 
-    def __init__(self, optimizer: Optimizer, recipe: Recipe):
+    def __init__(
+        self, optimizer: Optimizer, recipe: Recipe, highest: Sequence[float | None] = (None,)
+    ):
         self._recipe = recipe
-        super().__init__(optimizer, lambda s: SCHEDULES[recipe.schedule](s, recipe))
+
+        def factor(most: float | None) -> Callable[[int], float]:
+            if most is None:
+                return lambda s: SCHEDULES[recipe.schedule](s, recipe)
+            return lambda s: min(SCHEDULES[recipe.schedule](s, recipe), most / recipe.lr)
+
+        super().__init__(optimizer, [factor(most) for most in highest])
 
     def step(self, epoch: int | None = None) -> None:
         super().step(epoch)

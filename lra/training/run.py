@@ -75,7 +75,7 @@ def train_and_test(
             write_answers(folder.answers, {folder.id: answers})
     finish_loggers(trainer.loggers, scores)
     device = trainer.strategy.root_device
-    attention = next(m for m in module.modules() if isinstance(m, luna.Attention))
+    method = next(m for m in module.modules() if isinstance(m, luna.Mixer))
     return {
         "command": command,
         "task": run.task.name,
@@ -88,7 +88,7 @@ def train_and_test(
         "precision": run.trainer.precision,
         "seed": run.seed,
         "preset": run.compute.preset,
-        "departs": attention.differences_from_profile.get(run.protocol.profile),
+        "departs": luna.get(method.name).differences_from_profile.get(run.protocol.profile),
         "compute": check.record(),
         **pretraining,
         "data": prepared.summary(),
@@ -105,7 +105,7 @@ def train_and_test(
         "seconds": module.clock.read(),
         "steps_per_second": module.clock.steps_per_second,
         "peak_memory_mib": environment.peak_memory_mib(device),
-        "evaluation": attention.evaluation(device.type),
+        "evaluation": method.evaluation(device.type),
         "machine": environment.machine(device) | {"processes": trainer.world_size},
         **environment.origin(),
     }

@@ -25,7 +25,9 @@ class Agent(Attention):
         "https://arxiv.org/abs/2312.08874",
     )
     complexity = "O(n m (d + e))"
-    equivariant = False  # agents are means of neighbours
+    declared = Attention.declared.but(
+        equivariant=False,  # agents are means of neighbours
+    )
 
     def __init__(self, slot: Slot, *, agents: int = 49):
         super().__init__(slot)

@@ -22,7 +22,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import Attention, Mask, Paper, Slot, at_least, register, uncompiled, zero_padding
+from luna.base import (
+    Attention,
+    AttentionTraits,
+    Mask,
+    Paper,
+    Slot,
+    at_least,
+    register,
+    uncompiled,
+    zero_padding,
+)
 from luna.blocks import attend_visible, fill, official_fill, real_tokens, to_blocks
 
 PUBLISHED_SEED = 42
@@ -37,12 +47,17 @@ class BigBird(Attention):
     )
     complexity = "O(n (5 + R) b d)"
     profiles = ("strict", "published", "official")
-    equivariant = False
-    bound_to_max_len = True  # under strict: the graph is drawn at construction
+    declared = Attention.declared.but(
+        equivariant=False,
+        bound_to_max_len=True,  # under strict: the graph is drawn at construction
+    )
 
     rank: Tensor  # (H, N, N) under strict
 
     former_options: ClassVar = {"graph_seed": None}
+
+    def _traits(self) -> AttentionTraits:
+        return self.declared.but(bound_to_max_len=self.profile == "strict")
 
     def __init__(self, slot: Slot, *, block: int = 64, random_blocks: int = 3):
         super().__init__(slot)
@@ -50,7 +65,6 @@ class BigBird(Attention):
         at_least("bigbird", 0, random_blocks=random_blocks)
         self.block, self.R = block, random_blocks
         self.graph_seed = PUBLISHED_SEED if self.profile == "published" else slot.seed
-        self.bound_to_max_len = self.profile == "strict"  # type: ignore[misc]
         self.graph: Tensor | None = None  # (H, N, R): set it to override the drawn one
         self._drawn: dict[int, Tensor] = {}  # the public codes' graphs, by n
 

@@ -7,8 +7,6 @@ close to the best published results on some tasks of the arena (Miralles-Gonzál
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,12 +22,18 @@ class Conv(Attention):
         "https://arxiv.org/abs/2501.14850",
     )
     complexity = "O(n κ e)"
-    compares = False
-    has_matrix = False  # one matrix per channel
-    row_stochastic = False
-    convex = False
-    equivariant = False
-    exempt: ClassVar = {"d_v": "its filters belong to the channels of a head"}
+    declared = Attention.declared.but(
+        compares=False,
+        has_matrix=False,  # one matrix per channel
+        row_stochastic=False,
+        convex=False,
+        equivariant=False,
+        exempt={"d_v": "its filters belong to the channels of a head"},
+    )
+
+    @classmethod
+    def projected(cls, profile: str) -> str:
+        return "vo"
 
     def __init__(self, slot: Slot, *, kernel: int = 5):
         super().__init__(slot)

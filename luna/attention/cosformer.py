@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import LunaError, Mask, Paper, Slot, register
+from luna.base import AttentionTraits, LunaError, Mask, Paper, Slot, register
 from luna.linear import KernelAttention
 
 
@@ -29,17 +29,21 @@ class CosFormer(KernelAttention):
     )
     complexity = "O(n d e)"
     profiles = ("strict", "published")
-    causal_if_strict = "it needs a constant horizon"
-    equivariant = False
-    bound_to_max_len = True
+    declared = KernelAttention.declared.but(
+        causal_if_strict="it needs a constant horizon",
+        equivariant=False,
+        bound_to_max_len=True,
+    )
     former_options: ClassVar = {"P": "max_len"}
 
     def __init__(self, slot: Slot):
         super().__init__(slot)
         strict = self.profile == "strict"
-        self.bound_to_max_len = strict  # type: ignore[misc]
         self.feature_dim = 2 * slot.head_dim
         self.sees_padding, self.tokenwise = not strict, strict
+
+    def _traits(self) -> AttentionTraits:
+        return super()._traits().but(bound_to_max_len=self.profile == "strict")
 
     def phi(self, x: Tensor, mask: Mask, start: int = 0) -> Tensor:
         n = x.shape[-2]

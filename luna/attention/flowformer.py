@@ -52,12 +52,14 @@ class Flowformer(StreamingAttention):
     )
     complexity = "O(n d e)"
     profiles = ("strict", "published")
-    causal_if_strict = "the public code has none"
-    row_stochastic = False  # rows sum to what competition and allocation leave
-    convex = False
-    exempt: ClassVar[dict[str, str]] = {
-        "causal": "what a source sends depends on the queries up to it, and not on later ones"
-    }
+    declared = StreamingAttention.declared.but(
+        causal_if_strict="the public code has none",
+        row_stochastic=False,  # rows sum to what competition and allocation leave
+        convex=False,
+        exempt={
+            "causal": "what a source sends depends on the queries up to it, and not on later ones"
+        },
+    )
 
     former_options: ClassVar = {"clamp": None}
 

@@ -37,7 +37,9 @@ class Informer(Redrawn):
     )
     complexity = "O(n log(n) d)"
     profiles = ("strict", "published")
-    equivariant = False  # the samples belong to positions
+    declared = Redrawn.declared.but(
+        equivariant=False,  # the samples belong to positions
+    )
 
     former_options: ClassVar = {"divisor": None, "masked": None}
 

@@ -31,12 +31,14 @@ class Kernelized(Attention):
         "https://arxiv.org/abs/2111.00035",
     )
     complexity = "O(n² d)"
-    cross_form = True
-    alibi_form = True
-    uses_dropout = True
-    row_stochastic = False
-    convex = False
-    linear_in_n = False
+    declared = Attention.declared.but(
+        cross_form=True,
+        alibi_form=True,
+        uses_dropout=True,
+        row_stochastic=False,
+        convex=False,
+        linear_in_n=False,
+    )
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         scale = self.head_dim**-0.25

@@ -55,11 +55,13 @@ class Linformer(Attention):
     )
     complexity = "O(n k d)"
     profiles = ("strict", "published", "official")
-    row_stochastic = False  # the rows of F do not sum to 1
-    convex = False
-    equivariant = False
-    cross_form = True
-    bound_to_max_len = True
+    declared = Attention.declared.but(
+        row_stochastic=False,  # the rows of F do not sum to 1
+        convex=False,
+        equivariant=False,
+        cross_form=True,
+        bound_to_max_len=True,
+    )
 
     E: Tensor  # (H or 1, k, max_len); F is the values' own, where it is not E
     F: Tensor

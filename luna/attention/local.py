@@ -52,8 +52,10 @@ class Local(Attention):
     )
     complexity = "O(n b d)"
     profiles = ("strict", "official")
-    uses_dropout = True
-    equivariant = False
+    declared = Attention.declared.but(
+        uses_dropout=True,
+        equivariant=False,
+    )
 
     def __init__(
         self,

@@ -30,8 +30,10 @@ class Longformer(Attention):
         "Longformer: The Long-Document Transformer", 2020, "https://arxiv.org/abs/2004.05150"
     )
     complexity = "O(n w d)"
-    uses_dropout = True
-    equivariant = False
+    declared = Attention.declared.but(
+        uses_dropout=True,
+        equivariant=False,
+    )
     differences_from_profile: ClassVar[dict[str, str]] = {
         "official": "the released code also has three projections for global tokens in each layer "
         "(3 d_model qkv_dim parameters), unused where there are no such tokens, and lets a padded "

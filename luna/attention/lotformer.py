@@ -74,16 +74,19 @@ class LOTFormer(Attention):
     )
     complexity = "O(n R (d + e + T))"
     profiles = ("strict", "published")
-    row_stochastic = False  # exactly so for an odd number of half-steps only
-    convex = False
+    declared = Attention.declared.but(
+        row_stochastic=False,  # exactly so for an odd number of half-steps only
+        convex=False,
+        exempt={
+            "constant": "after an even number of half-steps rows sum to 1 as far as Sinkhorn "
+            "has converged"
+        },
+    )
     former_options: ClassVar = {
         "masses": "uniform",
         "mass_temperature": 0.5,
         "init": "lra",
         "scaling": None,
-    }
-    exempt: ClassVar[dict[str, str]] = {
-        "constant": "after an even number of half-steps rows sum to 1 as far as Sinkhorn converged"
     }
 
     def __init__(self, slot: Slot, *, R: int = 32, eps: float = 0.1, half_steps: int = 50):

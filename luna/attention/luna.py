@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from luna.base import LunaError, Mask, Paper, Slot, register
+from luna.base import AttentionTraits, LunaError, Mask, Paper, Slot, register
 from luna.feature_maps.bank import BankFeatures
 from luna.feature_maps.learned import FeatureMap, LearnedFeatures
 from luna.feature_maps.options import LunaOptions
@@ -116,7 +116,6 @@ class Luna(KernelAttention):
         self.map = first
         self.map_k = None if o.tie_qk else feature_map(slot, o)
         self.joint = o.ch_rms == "shared"
-        self.cross_form = not o.ch_rms  # type: ignore[misc]  # its statistic is that of one sequence
         self.options = o
         self.evaluate, self.activation = o.evaluate, o.activation
         divided = not self.absolute and self.normalise != "rms"  # as the fused kernels divide
@@ -127,6 +126,11 @@ class Luna(KernelAttention):
                 f"'{self.normalise}': use evaluate='auto'"
             )
         self.feature_dim = o.feature_dim
+
+    def _traits(self) -> AttentionTraits:
+        facts = super()._traits()
+        # The statistic of ch_rms is that of one sequence.
+        return facts.but(cross_form=False) if self.options.ch_rms else facts
 
     def evaluation(self, device: str) -> str:
         if self.evaluate == "fused":

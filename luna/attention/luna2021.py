@@ -17,7 +17,7 @@ over the t tokens up to each row:
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,10 +39,10 @@ class PackedState(NamedTuple):
 class Luna2021(StreamingAttention):
     paper = Paper("Luna: Linear Unified Nested Attention", 2021, "https://arxiv.org/abs/2106.01540")
     complexity = "O(n l (d + e))"
-    cross_form = True
-    exempt: ClassVar[dict[str, str]] = {
-        "causal": "it packs with elu + 1 and means, the bidirectional form with a softmax"
-    }
+    declared = StreamingAttention.declared.but(
+        cross_form=True,
+        exempt={"causal": "it packs with elu + 1 and means, the bidirectional form with a softmax"},
+    )
 
     def __init__(self, slot: Slot, *, packed: int = 256):
         super().__init__(slot)

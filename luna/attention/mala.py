@@ -37,8 +37,10 @@ class Mala(StreamingAttention):
         "Rectifying Magnitude Neglect in Linear Attention", 2025, "https://arxiv.org/abs/2507.00698"
     )
     complexity = "O(n d e)"
-    cross_form = True
-    convex = False
+    declared = StreamingAttention.declared.but(
+        cross_form=True,
+        convex=False,
+    )
     former_options: ClassVar = {"scale": "mean"}
 
     def phi(self, x: Tensor, mask: Mask) -> Tensor:

@@ -67,9 +67,11 @@ class Nystrom(Attention):
     )
     complexity = "O(n m d + n m² + m³)"
     profiles = ("strict", "published")
-    row_stochastic = False  # only with the exact inverse
-    convex = False
-    equivariant = False
+    declared = Attention.declared.but(
+        row_stochastic=False,  # only with the exact inverse
+        convex=False,
+        equivariant=False,
+    )
     former_options: ClassVar = {"constant": None}
 
     def __init__(

@@ -40,7 +40,9 @@ class Performer(WeightedKernelAttention):
     paper = Paper("Rethinking Attention with Performers", 2021, "https://arxiv.org/abs/2009.14794")
     complexity = "O(n m (d + e))"
     profiles = ("strict", "published", "official")
-    causal_if_strict = "its key maximum reads the future"
+    declared = WeightedKernelAttention.declared.but(
+        causal_if_strict="its key maximum reads the future",
+    )
 
     former_options: ClassVar = {"scaling": "norm", "redraw_unit": None}
 

@@ -43,15 +43,17 @@ class PolaFormer(Attention):
     )
     complexity = "O(n d²)"
     profiles = ("strict", "published")
-    needs_x = True  # for the gate
-    has_matrix = False  # there are two, one per half of the values: streams()
-    row_stochastic = False  # the gate rescales every output
-    convex = False
-    equivariant = False  # the position embedding
-    bound_to_max_len = True
-    exempt: ClassVar[dict[str, str]] = {
-        "d_v": "the gate is as wide as head_dim, and each half of v has a matrix of its own"
-    }
+    declared = Attention.declared.but(
+        needs_x=True,  # for the gate
+        has_matrix=False,  # there are two, one per half of the values: streams()
+        row_stochastic=False,  # the gate rescales every output
+        convex=False,
+        equivariant=False,  # the position embedding
+        bound_to_max_len=True,
+        exempt={
+            "d_v": "the gate is as wide as head_dim, and each half of v has a matrix of its own"
+        },
+    )
 
     former_options: ClassVar = {"gate": "x", "local": None}
 
@@ -107,8 +109,8 @@ class PolaFormer(Attention):
     def streams(self, q: Tensor, k: Tensor, mask: Mask = None) -> tuple[Tensor, Tensor]:
         """The matrices (B, H, n, n) that the first and the second half of the values see, before
         the local branch and the gate."""
-        q, k, _ = self._enter(q, k, k, mask)
-        with self._precision(q):
+        q, k, _, _ = self._enter(q, k, k, mask)
+        with self._precision(q.device):
             Q_s, Q_o, K = self.features(q, k, mask)
             weights = (Q @ K.mT for Q in (Q_s, Q_o))
             same, opposite = (A / self._denominator(A.sum(-1)).unsqueeze(-1) for A in weights)

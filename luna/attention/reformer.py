@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Mask, Paper, Redrawn, Slot, at_least, register, uncompiled
+from luna.base import AttentionTraits, Mask, Paper, Redrawn, Slot, at_least, register, uncompiled
 from luna.blocks import fill, official_fill, real_tokens
 
 HIDDEN = -1e9  # the score of a masked key
@@ -41,21 +41,27 @@ class Reformer(Redrawn):
     paper = Paper("Reformer: The Efficient Transformer", 2020, "https://arxiv.org/abs/2001.04451")
     complexity = "O(r n c d)"
     profiles = ("strict", "published", "official")
-    equivariant = False
+    declared = Redrawn.declared.but(
+        equivariant=False,
+        exempt={"compares": "its keys are its queries"},
+    )
     former_options: ClassVar = {"buckets": None, "wrap": None}
-    exempt: ClassVar = {"compares": "its keys are its queries"}
 
     def __init__(self, slot: Slot, *, chunk: int = 64, rounds: int = 2):
         super().__init__(slot)
         at_least("reformer", 1, chunk=chunk, rounds=rounds)
         self.chunk, self.rounds = chunk, rounds
         self.ring = self.profile == "published"
-        self.has_matrix = self.profile != "official"  # type: ignore[misc]  # which mixes heads
         self.rotations: Tensor | None = None  # (H, d, r, columns): set it to fix the draw
+
+    def _traits(self) -> AttentionTraits:
+        # Under official it mixes heads.
+        return self.declared.but(has_matrix=self.profile != "official")
 
     @classmethod
     def projected(cls, profile: str) -> str:
-        return "qv" if cls.effective_profile(profile) == "official" else "qkvo"
+        """Its keys are its queries, in every profile."""
+        return "qv" if cls.effective_profile(profile) == "official" else "qvo"
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.profile == "official":

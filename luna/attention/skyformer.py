@@ -35,10 +35,12 @@ class Skyformer(Attention):
     paper = Kernelized.paper
     complexity = "O(n m d + n m² + m³)"
     profiles = ("strict", "published")
-    row_stochastic = False
-    convex = False
+    declared = Attention.declared.but(
+        row_stochastic=False,
+        convex=False,
+        equivariant=False,  # only if the landmarks move with the tokens
+    )
     former_options: ClassVar = {"constant": None, "bandwidth_dim": None}
-    equivariant = False  # only if the landmarks move with the tokens
 
     draw: Tensor  # (m,) integers u * RESOLUTION
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from luna import dropout
-from luna.base import Mask, Paper, Slot, register
+from luna.base import AttentionTraits, Mask, Paper, Slot, register
 from luna.streaming import StreamingAttention
 from luna.weighted import largest
 
@@ -57,17 +57,21 @@ class Softmax(StreamingAttention):
     paper = Paper("Attention Is All You Need", 2017, "https://arxiv.org/abs/1706.03762")
     complexity = "O(n² d)"
     profiles = ("strict", "published", "official")
-    causal_if_strict = "the public codes have none"
-    cross_form = True
-    alibi_form = True
-    uses_dropout = True
-    linear_in_n = False
-    full_precision = False
+    declared = StreamingAttention.declared.but(
+        causal_if_strict="the public codes have none",
+        cross_form=True,
+        alibi_form=True,
+        uses_dropout=True,
+        linear_in_n=False,
+        full_precision=False,
+    )
 
     def __init__(self, slot: Slot):
         super().__init__(slot)
+
+    def _traits(self) -> AttentionTraits:
         # The public codes compute the scores in float32 whatever surrounds them.
-        self.full_precision = self.profile != "strict"  # type: ignore[misc]
+        return self.declared.but(full_precision=self.profile != "strict")
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.profile != "strict":

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register
+from luna.base import Attention, AttentionTraits, LunaError, Mask, Paper, Slot, at_least, register
 from luna.dropout import dropout
 from luna.weighted import largest
 
@@ -123,10 +123,12 @@ class Synthesizer(Attention):
     )
     complexity = "O(n² e)"
     profiles = ("strict", "official")
-    uses_dropout = True
-    equivariant = False
-    bound_to_max_len = True
-    linear_in_n = False
+    declared = Attention.declared.but(
+        uses_dropout=True,
+        equivariant=False,
+        bound_to_max_len=True,
+        linear_in_n=False,
+    )
     former_options: ClassVar = {"factor": None, "frozen": False}
 
     def __init__(self, slot: Slot, *, form: str = "random+dot", rank: int = 32):
@@ -141,7 +143,16 @@ class Synthesizer(Attention):
         official = self.profile == "official"
         sizes = Sizes(slot.n_heads, slot.head_dim, slot.max_len, rank, reshaped=official)
         self.parts = nn.ModuleDict({name: PARTS[name](sizes) for name in names})
-        self.compares = "dot" in names
+
+    def _traits(self) -> AttentionTraits:
+        return self.declared.but(compares="dot" in self.parts)
+
+    @classmethod
+    def letters(cls, profile: str, *, form: str = "random+dot", **_: Any) -> str:
+        """The random parts read nothing, the dense ones a query each, the product both."""
+        if "dot" in form:
+            return "qkvo"
+        return "qvo" if "dense" in form else "vo"
 
     def logits(self, q: Tensor, k: Tensor) -> Tensor:
         """(B, H, n, n), or (1, H, n, n) where no part depends on the input."""

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import Mask, Paper, Slot, at_least, register
+from luna.base import AttentionTraits, Mask, Paper, Slot, at_least, register
 from luna.blocks import attend_visible, dense_weights, real_tokens, to_blocks
 from luna.linear import KernelAttention
 
@@ -34,16 +34,23 @@ class OpenBlock(NamedTuple):
 class TransNormer(KernelAttention):
     paper = Paper("The Devil in Linear Transformer", 2022, "https://arxiv.org/abs/2210.10340")
     complexity = "O(n (b + d) e)"
-    layers_differ = True
-    normalise_form = False  # it is its own
+    declared = KernelAttention.declared.but(
+        layers_differ=True,
+        normalise_form=False,  # it is its own
+    )
 
     def __init__(self, slot: Slot, *, block: int = 64):
         diagonal = slot.layer < slot.n_layers // 2
         super().__init__(slot, normalise="sum" if diagonal else "rms")
         at_least("transnormer", 1, block=block)
         self.block, self.diagonal, self.feature_dim = block, diagonal, slot.head_dim
-        self.tokenwise = self.mixes_heads = self.equivariant = self.cross_form = not diagonal  # type: ignore[misc]
-        self.uses_dropout = diagonal  # type: ignore[misc]
+        self.tokenwise = self.rms_of_all_heads = not diagonal
+
+    def _traits(self) -> AttentionTraits:
+        facts = super()._traits()
+        if self.diagonal:
+            return facts.but(equivariant=False, cross_form=False, uses_dropout=True)
+        return facts.but(mixes_heads=True)
 
     def phi(self, x: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return F.elu(x) + 1

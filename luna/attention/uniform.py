@@ -19,8 +19,14 @@ class Uniform(Attention):
         "https://aclanthology.org/P15-1162/",
     )
     complexity = "O(n e)"
-    cross_form = True
-    compares = False
+    declared = Attention.declared.but(
+        cross_form=True,
+        compares=False,
+    )
+
+    @classmethod
+    def projected(cls, profile: str) -> str:
+        return "vo"
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         count = real_tokens(mask, v).sum(2, keepdim=True).clamp(min=1)

@@ -49,7 +49,7 @@ class ConvertedLayer(nn.Module):
 
     def attach(self, module: nn.Module) -> None:
         module.add_module(NAME, self)
-        if self.attention.needs_x or self.attention.causal:
+        if self.attention.traits().needs_x or self.attention.causal:
             self.hook = module.register_forward_pre_hook(_keep_inputs, with_kwargs=True)
 
     def detach(self, module: nn.Module) -> None:
@@ -103,7 +103,7 @@ class ConvertedLayer(nn.Module):
 
 def _keep_inputs(module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     layer = module.luna_layer
-    if layer.attention.needs_x:
+    if layer.attention.traits().needs_x:
         layer.x = args[0] if args else kwargs["hidden_states"]
     if layer.attention.causal:
         from luna.convert.cache import state_layer  # needs transformers

@@ -213,12 +213,12 @@ def measure(student: nn.Module, batches: Iterable[ModelInputs]) -> Fit:
     def probe(layer: ConvertedLayer, q, k, v, mask, x):
         name, attention = names[layer], layer.attention
         T, out = _teacher(layer, q, k, v, mask)
-        if name in maps and attention.has_matrix:
+        if name in maps and attention.traits().has_matrix:
             A = attention.matrix(q, k, mask, x)
             real = _real_queries(q[..., 0], mask)
             excess = (row_cross_entropy(T, A) - row_entropy(T)) * real
             # Rows of a row-stochastic method sum to 1, or to 0 where the denominator was clamped.
-            least = 0.5 if attention.row_stochastic else 1e-6
+            least = 0.5 if attention.traits().row_stochastic else 1e-6
             gone = (A.abs().sum(-1) < least) * real
             parts = [t.expand_as(excess).sum((0, 2)).double() for t in (excess, gone, real)]
             sums[name] = sums.get(name, 0) + torch.stack(parts)

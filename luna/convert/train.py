@@ -195,7 +195,7 @@ def distill(
     started, maps, method = time.monotonic(), feature_maps(student), described(student)["method"]
     if not feature_parameters(student):
         raise LunaError(f"'{method}' has no trainable feature map: there is nothing to distill")
-    if loss != "mse" and not next(iter(maps.values())).has_matrix:
+    if loss != "mse" and not next(iter(maps.values())).traits().has_matrix:
         raise LunaError(f"'{method}' has no attention matrix to distill: use loss='mse'")
     stream = _endless(batches)
     held = list(itertools.islice(stream, 2)) if held_out is None else list(held_out)

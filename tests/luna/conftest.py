@@ -134,7 +134,7 @@ def _exempt(request: pytest.FixtureRequest) -> None:
     if name is not None:
         which = "case" if "case" in request.fixturenames else "any_case"
         case = request.getfixturevalue(which)
-        exempt = case.build().exempt
+        exempt = case.build().traits().exempt
         if name in exempt:
             reason = f"exempt: {exempt[name]}"
             request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))

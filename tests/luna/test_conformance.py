@@ -48,7 +48,7 @@ def inputs(
 
 def width(attention: luna.Attention, e: int) -> int:
     """The width of values: any, where it is not bound to that of a head."""
-    return D if "d_v" in attention.exempt else e
+    return D if "d_v" in attention.traits().exempt else e
 
 
 def rows(x: Tensor, m: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def test_one_token(case: Case):
     """n = 1: a row-stochastic method can only return the value itself."""
     attention = case.build()
     q, k, v, x = inputs(1, tame=True)
-    if attention.row_stochastic:
+    if attention.traits().row_stochastic:
         assert difference(attention(q, k, v, None, x), v) < EXACT
 
 
@@ -112,7 +112,7 @@ def test_longer_than_max_len_as_declared(case: Case):
     """A method whose parameters belong to positions refuses longer inputs; any other one works."""
     attention = case.build(max_len=31)
     q, k, v, x = inputs(95)  # blocks are filled up, so a few tokens more may find parameters
-    if attention.bound_to_max_len:
+    if attention.traits().bound_to_max_len:
         with pytest.raises(LunaError, match="built for max_len=31 tokens and got 95"):
             attention(q, k, v, None, x)
     else:
@@ -153,7 +153,7 @@ def test_inputs_that_do_not_fit_are_refused(case: Case):
         arguments = [*given, *(None, x)[len(given) - 3 :]]
         with pytest.raises(LunaError, match=words):
             attention(*arguments)
-        if "v .2" not in words and "none" not in words and attention.has_matrix:
+        if "v .2" not in words and "none" not in words and attention.traits().has_matrix:
             with pytest.raises(LunaError):
                 attention.matrix(*arguments[:2], *arguments[3:])
 
@@ -168,7 +168,7 @@ def test_forward_is_the_matrix_times_v(any_case: Case):
     for n, kind in ((N, None), (N, "prefix"), (N, "scatter"), (1, "full"), (17, "scatter")):
         q, k, v, x = inputs(n)
         m = None if kind is None else mask(kind, n)
-        if not attention.has_matrix:
+        if not attention.traits().has_matrix:
             with pytest.raises(LunaError, match="no implied attention matrix"):
                 attention.matrix(q, k, m, x)
             return
@@ -191,14 +191,14 @@ def test_cross_attention_as_declared(case: Case):
         e = width(attention, 6)
         q, (_, k, v, _), x = inputs(n)[0], inputs(m, d_v=e, seed=1), inputs(n)[3]
         queries, keys = mask("prefix", n), mask("scatter", m)
-        if not attention.cross_form:
+        if not attention.traits().cross_form:
             for call in (partial(attention, q, k, v), partial(attention.matrix, q, k)):
                 with pytest.raises(LunaError, match=f"'{case.name}' has no cross-attention"):
                     call(queries, x, key_mask=keys)
             continue
         out = attention(q, k, v, queries, key_mask=keys)
         assert out.shape == (2, H, n, e)
-        if attention.has_matrix:
+        if attention.traits().has_matrix:
             A = attention.matrix(q, k, queries, key_mask=keys)
             assert difference(A @ v, out) < EXACT
             assert (A.masked_select(~keys[:, None, None, :]) == 0).all()
@@ -206,7 +206,7 @@ def test_cross_attention_as_declared(case: Case):
         one = attention(q[:, :, :1], k, v, key_mask=keys)
         assert difference(one, attention(q, k, v, key_mask=keys)[:, :, :1]) < EXACT
         assert difference(one, attention(q, k, v)[:, :, :1]) > VISIBLE
-    if attention.cross_form:
+    if attention.traits().cross_form:
         both = mask("scatter")  # the same sequence on both sides is self-attention
         assert difference(attention(q, k, v, both, key_mask=both), attention(q, k, v, both)) < EXACT
         with pytest.raises(LunaError, match="one mask cannot mark 5 queries and 37 keys"):
@@ -215,13 +215,13 @@ def test_cross_attention_as_declared(case: Case):
 
 @conformance("cross")
 def test_causal_attention_and_public_profiles_refuse_other_keys(case: Case):
-    if not case.cls.cross_form:
+    if not case.cls.declared.cross_form:
         pytest.skip("no cross-attention at all")
     q, (_, k, v, _) = inputs(5)[0], inputs()
     for profile in case.cls.profiles[1:]:
         with pytest.raises(LunaError, match=f"has no cross-attention .* under profile={profile}"):
             case.build(profile=profile)(q, k, v)
-    if case.cls.causal_form and case.build().cross_form:
+    if case.cls.declared.causal_form and case.build().traits().cross_form:
         with pytest.raises(LunaError, match=r"has no cross-attention .* with causal=True"):
             case.build(causal=True)(q, k, v)
 
@@ -232,7 +232,7 @@ def test_causal_attention_and_public_profiles_refuse_other_keys(case: Case):
 @conformance("causal")
 def test_a_causal_row_is_what_its_prefix_gives(case: Case):
     """In chunks of any length, as a matrix, and streamed: token by token, or after a prompt."""
-    if not case.cls.causal_form:
+    if not case.cls.declared.causal_form:
         with pytest.raises(LunaError, match="has no causal form"):
             case.build(causal=True)
         with pytest.raises(LunaError, match="causal=True"):
@@ -248,7 +248,7 @@ def test_a_causal_row_is_what_its_prefix_gives(case: Case):
         expected = torch.stack([out[:, :, -1] for out in prefixes], 2)
         for causal.chunk in (1, 7, 16, N, 128):
             assert difference(causal(q, k, v, m), expected) < EXACT
-        if causal.has_matrix:
+        if causal.traits().has_matrix:
             A = causal.matrix(q, k, m)
             assert (A.triu(1) == 0).all()
             assert difference(A @ v, expected) < EXACT
@@ -285,7 +285,7 @@ def streamed(attention: luna.Attention, q: Tensor, k: Tensor, v: Tensor) -> Tens
 @conformance("future")
 def test_no_future_leak(case: Case):
     """Huge later tokens change no bit of an earlier row, and get no gradient from it."""
-    if not case.cls.causal_form:
+    if not case.cls.declared.causal_form:
         pytest.skip("no causal form")
     attention, t = case.build(causal=True), 20
     q, k, v, _ = (t.requires_grad_() for t in inputs())
@@ -352,7 +352,7 @@ def test_heads_do_not_reach_each_other_unless_declared(case: Case):
     scale = torch.tensor([1.0, 4.0]).view(1, 2, 1, 1)
     changed = attention(scale * q, scale * k, scale * v, mask("scatter"), x)
     gap = difference(changed[:, 0], attention(q, k, v, mask("scatter"), x)[:, 0])
-    assert gap > VISIBLE if attention.mixes_heads else gap < EXACT
+    assert gap > VISIBLE if attention.traits().mixes_heads else gap < EXACT
 
 
 @conformance("all_padded")
@@ -386,14 +386,14 @@ def test_constant_values(case: Case, kind: str):
     m = mask(kind)
     constant = v[:, :, :1].expand_as(v)
     gap = difference(attention(q, k, constant, m, x), constant, m)
-    assert gap < EXACT if attention.row_stochastic else gap > VISIBLE
+    assert gap < EXACT if attention.traits().row_stochastic else gap > VISIBLE
 
 
 @conformance("permutation")
 @pytest.mark.parametrize("kind", MASKS)
 def test_permutation(case: Case, kind: str):
     """Permuting tokens permutes outputs if and only if `equivariant` is declared."""
-    denied = not case.build().equivariant
+    denied = not case.build().traits().equivariant
     n = 640 if denied else 64  # several blocks, windows, segments of whatever ties it to positions
     attention = case.build(max_len=n)
     q, k, v, x = inputs(n)
@@ -410,7 +410,7 @@ def test_weights_come_from_queries_and_keys_as_declared(case: Case):
     attention = case.build()
     q, k, v, x = inputs(tame=True)
     moved = difference(attention(q, k.flip(2), v, None, x), attention(q, k, v, None, x))
-    assert (moved > VISIBLE) == attention.compares
+    assert (moved > VISIBLE) == attention.traits().compares
 
 
 @conformance("convex")
@@ -419,7 +419,9 @@ def test_convex(case: Case):
     attention = case.build()
     q, k, v, x = inputs()
     m = mask("scatter")
-    if attention.has_matrix and not attention.convex:  # outputs may hide what the weights show
+    if (
+        attention.traits().has_matrix and not attention.traits().convex
+    ):  # outputs may hide what the weights show
         A = rows(attention.matrix(2 * q, 2 * k, m, x), m)
         assert A.min() < -VISIBLE or (A.sum(-1) - 1).abs().max() > VISIBLE
         return
@@ -428,7 +430,7 @@ def test_convex(case: Case):
     high = v.masked_fill(~real, -torch.inf).amax(2, keepdim=True)
     out = attention(q, k, v, m, x)
     excess = rows(torch.maximum(low - out, out - high), m).max()
-    assert excess < EXACT if attention.convex else excess > VISIBLE
+    assert excess < EXACT if attention.traits().convex else excess > VISIBLE
 
 
 @conformance("scale")
@@ -465,7 +467,7 @@ def test_gradients(any_case: Case):
     n = 9
     m = torch.tensor([[True, False] + [True] * 6 + [False], [True] * n, [False] * n])
     x = torch.randn(3, n, H * 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    both = any_case.cls.causal_form and any_case in strict_cases()
+    both = any_case.cls.declared.causal_form and any_case in strict_cases()
     for causal in (False, True) if both else (False,):
         attention = any_case.build(head_dim=4, max_len=64, causal=causal)
         names = [name for name, _ in attention.named_parameters()]
@@ -530,7 +532,7 @@ def test_half_precision(any_case: Case):
     assert half.dtype == torch.bfloat16
     assert large.isfinite().all()
     assert (half.float() - exact).norm() < 2e-2 * exact.norm()
-    assert torch.equal(half, exact.bfloat16()) or not attention.full_precision
+    assert torch.equal(half, exact.bfloat16()) or not attention.traits().full_precision
 
 
 @conformance("float32")
@@ -615,7 +617,7 @@ def test_deep_copy(case: Case):
 @conformance("dropout")
 def test_dropout_as_declared(case: Case):
     off, on = (train_output(case.build(dropout=p)) for p in (0.0, 0.5))
-    assert torch.equal(off, on) != case.build().uses_dropout
+    assert torch.equal(off, on) != case.build().traits().uses_dropout
 
 
 @conformance("layers")
@@ -627,7 +629,7 @@ def test_layers_differ_as_declared(case: Case):
     if same:
         last.load_state_dict(first.state_dict())
         same = torch.equal(train_output(first), train_output(last))
-    assert same != case.cls.layers_differ
+    assert same != case.cls.declared.layers_differ
 
 
 # ---------------------------------------------------------------------- cost
@@ -637,8 +639,10 @@ def test_layers_differ_as_declared(case: Case):
 def test_memory_grows_as_declared(case: Case):
     """The largest tensor of a training step and the most bytes alive at once, at twice the length.
     Of the quadratic methods only the fused softmax does without an n x n tensor."""
-    assert_growth(case, 2048 if case.cls.linear_in_n else 1024)  # from 2,048 some work in blocks
-    if case.cls.causal_form:
+    assert_growth(
+        case, 2048 if case.cls.declared.linear_in_n else 1024
+    )  # from 2,048 some work in blocks
+    if case.cls.declared.causal_form:
         assert_growth(case, 512, causal=True)
 
 
@@ -652,8 +656,10 @@ def assert_growth(case: Case, short: int, **slot: bool) -> None:
             attention(q, k, v, mask_of("prefix", 1, n), x).sum().backward()
         largest.append(sizes.largest)
         peaks.append(sizes.peak)
-        assert not (case.cls.linear_in_n and any(shape.count(n) > 1 for shape in sizes.shapes))
-    if case.cls.linear_in_n or case.name == "softmax":
+        assert not (
+            case.cls.declared.linear_in_n and any(shape.count(n) > 1 for shape in sizes.shapes)
+        )
+    if case.cls.declared.linear_in_n or case.name == "softmax":
         assert largest[1] <= 2.5 * largest[0]  # 4 for n x n; blocks at the ends count too
         assert peaks[1] <= 2.5 * peaks[0]
     else:
@@ -672,8 +678,8 @@ def test_facts_are_declared(case: Case):
     assert cls.complexity.startswith("O(")
     assert cls.profiles[0] == "strict"
     assert set(cls.profiles) <= set(luna.base.PROFILES)
-    assert set(cls.exempt) <= {getattr(f, "conformance", None) for f in globals().values()}
-    assert all(len(reason.split()) > 3 for reason in cls.exempt.values())
+    assert set(cls.declared.exempt) <= {getattr(f, "conformance", None) for f in globals().values()}
+    assert all(len(reason.split()) > 3 for reason in cls.declared.exempt.values())
 
 
 @pytest.mark.parametrize("name", luna.names())

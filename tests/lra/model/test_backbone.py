@@ -54,7 +54,8 @@ def test_hidden_states_go_to_the_methods_that_need_them(monkeypatch):
     ids, mask = example([24, 9])
     net(ids, mask)
     assert hidden_states == [None]
-    monkeypatch.setattr(softmax, "needs_x", True)
+    reads = softmax.declared.but(needs_x=True, cross_form=False)
+    monkeypatch.setattr(softmax, "declared", reads)
     net(ids, mask)
     block = net.encoder.blocks[0]
     assert torch.equal(hidden_states[1], block.norm1(net.embedding(ids, mask)[0]))

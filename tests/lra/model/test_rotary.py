@@ -9,7 +9,7 @@ from torch import nn
 import luna
 from lra import data, model
 from lra.base.config import Positions, UserError
-from lra.model.rotary import Rotary, build
+from lra.model.rotary import Rotary, turning
 from lra.settings.compose import compose
 
 N, D = 12, 8
@@ -103,5 +103,5 @@ def test_heads_must_be_wide_enough_for_two_dimensions():
     network("synthesizer", "rope")  # as the arena's models have it: it compares, too
     narrow = luna.build("linear", n_heads=1, head_dim=6, max_len=N)
     with pytest.raises(UserError, match="does not divide heads of width 6"):
-        build(Positions.rope2d, narrow, (3, 4), cls=False)
-    assert isinstance(build(Positions.learned, narrow, None, cls=False), nn.Identity)
+        turning(Positions.rope2d, (3, 4), cls=False)(narrow)
+    assert turning(Positions.learned, None, cls=False) is None

@@ -94,7 +94,7 @@ def test_two_steps(task: str, attention: str, data_dir):
     split = prepared.split("train")
     recipe = run.protocol.recipe
     network = build(run).network.train()
-    optimizer, schedule = optim.build_optimizer(network.parameters(), recipe)
+    optimizer, schedule = optim.build_optimizer(network, recipe)
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     seen = 0
     for batch in Loader(split, recipe.batch, rules=run.protocol.data, steps=recipe.steps):

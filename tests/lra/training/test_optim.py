@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import math
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import nn
 
-from lra.base.config import Clip, Recipe, Schedule
+from lra.base.config import Clip, Recipe, Schedule, UserError
 from lra.training import optim
+from luna.base import Method, Rate
 
 
 def recipe(schedule, *, lr=1.0, warmup=10, steps=100, **changes):
@@ -34,7 +36,7 @@ def weights(dtype=torch.float32):
 def trace(rule, upto=None):
     """The (lr, beta1) that each optimiser step sees."""
     p = weights()
-    optimizer, scheduler = optim.build_optimizer([p], rule)
+    optimizer, scheduler = optim.build_optimizer(nn.ParameterList([p]), rule)
     seen = []
     for _ in range(upto or rule.steps):
         group = optimizer.param_groups[0]
@@ -96,7 +98,7 @@ def test_onecycle_is_torchs_own_with_its_momentum_cycle(warmup, steps):
         if len(expected) < steps:
             reference.step()
     rule = recipe("onecycle", lr=2e-4, warmup=warmup, steps=steps, betas=[0.9, 0.999])
-    optimizer, _ = optim.build_optimizer([weights()], rule)
+    optimizer, _ = optim.build_optimizer(nn.ParameterList([weights()]), rule)
     assert optimizer.param_groups[0]["betas"] == (0.95, 0.999)
     got = trace(rule)
     assert torch.tensor(got, dtype=torch.float64) == pytest.approx(
@@ -131,7 +133,7 @@ def test_adamw_is_flaxs_adam(eps, decay, betas):
     torch.manual_seed(0)
     p = nn.Parameter(torch.randn(5, 4, dtype=torch.float64))
     rule = recipe("rsqrt", lr=0.5, warmup=4, steps=30, eps=eps, weight_decay=decay, betas=betas)
-    optimizer, scheduler = optim.build_optimizer([p], rule)
+    optimizer, scheduler = optim.build_optimizer(nn.ParameterList([p]), rule)
     theta, m, v = p.detach().clone(), torch.zeros_like(p), torch.zeros_like(p)
     for s in range(30):
         g = torch.randn_like(theta)
@@ -161,13 +163,54 @@ def test_a_reloaded_run_goes_on_exactly(schedule):
 
     rule = recipe(schedule.name, lr=0.1, warmup=5, steps=20)
     p, file = weights(), io.BytesIO()
-    one = optim.build_optimizer([p], rule)
+    one = optim.build_optimizer(nn.ParameterList([p]), rule)
     steps(p, *one, 7)
     torch.save({"p": p.detach(), "states": [part.state_dict() for part in one]}, file)
     file.seek(0)
     saved = torch.load(file, weights_only=True)  # plain values and tensors only
     q = nn.Parameter(saved["p"].clone())
-    two = optim.build_optimizer([q], rule)
+    two = optim.build_optimizer(nn.ParameterList([q]), rule)
     for part, state in zip(two, saved["states"], strict=True):
         part.load_state_dict(state)
     assert steps(p, *one, 13) == steps(q, *two, 13)
+
+
+class Decaying(Method):
+    """A method with a log decay, whose rate is limited, and a table without weight decay."""
+
+    rates: ClassVar = {"log_A": Rate(highest=0.1), "*.table": Rate(decay=False)}
+
+    def __init__(self):
+        super().__init__(seed=0)
+        self.name = "decaying"
+        self.log_A = weights()
+        self.inner = nn.Module()
+        self.inner.table = weights()
+        self.other = weights()
+
+
+def test_methods_have_rates_of_their_own():
+    """The highest rate is that of the step, whatever the schedule makes of the recipe's."""
+    rule = recipe("constant", lr=1.0, warmup=4, steps=10, weight_decay=0.5)
+    network = nn.Sequential(nn.Linear(1, 1), Decaying())
+    optimizer, scheduler = optim.build_optimizer(network, rule)
+    plain, capped, table = optimizer.param_groups
+    assert [len(group["params"]) for group in (plain, capped, table)] == [3, 1, 1]
+    assert capped["params"] == [network[1].log_A]
+    assert [group["weight_decay"] for group in (plain, capped, table)] == [0.5, 0.5, 0.0]
+    seen = []
+    for _ in range(5):
+        seen.append([group["lr"] for group in (plain, capped, table)])
+        optimizer.step()
+        scheduler.step()
+    assert seen == [
+        pytest.approx(row)
+        for row in ([0, 0, 0], [0.25, 0.1, 0.25], [0.5, 0.1, 0.5], [0.75, 0.1, 0.75], [1, 0.1, 1])
+    ]
+    scheduler.load_state_dict(scheduler.state_dict())
+
+
+def test_a_rate_that_matches_nothing_is_refused(monkeypatch):
+    monkeypatch.setattr(Decaying, "rates", {"log_a": Rate(highest=0.1)})
+    with pytest.raises(UserError, match=r"'decaying' has a rate for parameters named 'log_a', and"):
+        optim.build_optimizer(Decaying(), recipe("constant"))

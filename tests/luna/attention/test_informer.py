@@ -107,4 +107,4 @@ def test_sampled_keys_are_gathered_a_part_at_a_time(kind: str, monkeypatch):
             out.square().sum().backward()
         assert difference(out, whole) < 1e-12
         assert sizes.largest <= max(limit, 2 * 2 * N * 32)
-    assert luna.get("informer").linear_in_n
+    assert luna.get("informer").declared.linear_in_n

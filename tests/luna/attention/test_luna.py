@@ -308,4 +308,4 @@ def test_signed_kernels_say_so(options: dict, signed: bool):
         set_(attention.map.coef, -1.0)
     assert (attention.phi_q(inputs()[0], None) < 0).any() == signed
     assert attention.signed == signed
-    assert attention.convex != signed
+    assert attention.traits().convex != signed
