@@ -10,9 +10,10 @@ from luna.errors import LunaError, at_least, nearest, positive
 from luna.method import PROFILES, Method, _classes, register
 from luna.mixing import Mixer, Place
 from luna.tensors import Mask, autocast_off, uncompiled, zero_padding
-from luna.traits import AttentionTraits, Paper, Rate, Traits
+from luna.traits import KEY_BIAS, AttentionTraits, Paper, Rate, Traits
 
 __all__ = [
+    "KEY_BIAS",
     "PROFILES",
     "Attention",
     "AttentionTraits",

@@ -30,6 +30,13 @@ class Paper:
     url: str
 
 
+# An idle parameter of every method that divides by a softmax over the keys.
+KEY_BIAS = {
+    "qkv.bias.k": "what is added to all keys adds the same to all scores of a query, and a softmax "
+    "does not see it"
+}
+
+
 @dataclass(frozen=True)
 class Rate:
     """How parameters of a method are trained that do not learn as others do."""
@@ -49,7 +56,7 @@ class Traits:
     layers_differ: bool = False  # by the layer of its place
     linear_in_n: bool = True  # its FLOPs grow linearly, else quadratically
     full_precision: bool = True  # float32 with autocast off; False keeps half precision
-    holes_are_time: bool = False  # padding between two tokens is time that passes between them
+    holes_are_time: bool = False  # padding between two tokens counts as distance between them
     # Patterns of parameters that may have slices without any gradient -> one sentence why.
     idle: Mapping[str, str] = field(default_factory=dict)
     # Conformance tests that do not apply, short name -> one sentence why: {"step": "..."}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from luna.base import Attention, Mask, Paper, Slot, at_least, register
+from luna.base import KEY_BIAS, Attention, Mask, Paper, Slot, at_least, register
 from luna.blocks import masked_softmax, segment_means, valid_segments
 
 
@@ -26,6 +26,7 @@ class Agent(Attention):
     )
     complexity = "O(n m (d + e))"
     declared = Attention.declared.but(
+        idle=KEY_BIAS,
         equivariant=False,  # agents are means of neighbours
     )
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from luna.base import (
+    KEY_BIAS,
     Attention,
     AttentionTraits,
     Mask,
@@ -48,6 +49,8 @@ class BigBird(Attention):
     complexity = "O(n (5 + R) b d)"
     profiles = ("strict", "published", "official")
     declared = Attention.declared.but(
+        idle=KEY_BIAS,
+        holes_are_time=True,
         equivariant=False,
         bound_to_max_len=True,  # under strict: the graph is drawn at construction
     )

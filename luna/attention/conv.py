@@ -23,6 +23,7 @@ class Conv(Attention):
     )
     complexity = "O(n κ e)"
     declared = Attention.declared.but(
+        holes_are_time=True,
         compares=False,
         has_matrix=False,  # one matrix per channel
         row_stochastic=False,

@@ -30,6 +30,7 @@ class CosFormer(KernelAttention):
     complexity = "O(n d e)"
     profiles = ("strict", "published")
     declared = KernelAttention.declared.but(
+        holes_are_time=True,
         causal_if_strict="it needs a constant horizon",
         equivariant=False,
         bound_to_max_len=True,

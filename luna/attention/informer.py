@@ -22,7 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import Mask, Paper, Redrawn, Slot, at_least, register, uncompiled
+from luna.base import KEY_BIAS, Mask, Paper, Redrawn, Slot, at_least, register, uncompiled
 from luna.blocks import attend_visible, dense_weights, real_tokens
 
 GATHERED = 2**23  # numbers of sampled keys held at a time: 32 MB in float32
@@ -38,6 +38,8 @@ class Informer(Redrawn):
     complexity = "O(n log(n) d)"
     profiles = ("strict", "published")
     declared = Redrawn.declared.but(
+        idle=KEY_BIAS,
+        holes_are_time=True,
         equivariant=False,  # the samples belong to positions
     )
 

@@ -56,6 +56,7 @@ class Linformer(Attention):
     complexity = "O(n k d)"
     profiles = ("strict", "published", "official")
     declared = Attention.declared.but(
+        holes_are_time=True,
         row_stochastic=False,  # the rows of F do not sum to 1
         convex=False,
         equivariant=False,

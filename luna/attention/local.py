@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register
+from luna.base import KEY_BIAS, Attention, LunaError, Mask, Paper, Slot, at_least, register
 from luna.blocks import (
     attend_visible,
     dense_weights,
@@ -53,6 +53,8 @@ class Local(Attention):
     complexity = "O(n b d)"
     profiles = ("strict", "official")
     declared = Attention.declared.but(
+        idle=KEY_BIAS,
+        holes_are_time=True,
         uses_dropout=True,
         equivariant=False,
     )

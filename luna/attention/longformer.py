@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register
+from luna.base import KEY_BIAS, Attention, LunaError, Mask, Paper, Slot, at_least, register
 from luna.blocks import attend_visible, dense_weights, neighbours, real_tokens, to_blocks
 
 
@@ -31,6 +31,8 @@ class Longformer(Attention):
     )
     complexity = "O(n w d)"
     declared = Attention.declared.but(
+        idle=KEY_BIAS,
+        holes_are_time=True,
         uses_dropout=True,
         equivariant=False,
     )

@@ -65,6 +65,10 @@ def sinkhorn(S: Tensor, log_mu: Tensor, log_nu: Tensor, half_steps: int) -> Tens
     return (S + f + g).exp()
 
 
+# Added to all queries (or keys) it adds the same to all scores of a pivot.
+BIAS = "a transport plan does not see what is added to all scores of a pivot"
+
+
 @register("lotformer")
 class LOTFormer(Attention):
     paper = Paper(
@@ -75,6 +79,7 @@ class LOTFormer(Attention):
     complexity = "O(n R (d + e + T))"
     profiles = ("strict", "published")
     declared = Attention.declared.but(
+        idle=dict.fromkeys(("qkv.bias.q", "qkv.bias.k"), BIAS),
         row_stochastic=False,  # exactly so for an odd number of half-steps only
         convex=False,
         exempt={

@@ -128,7 +128,15 @@ class Luna(KernelAttention):
         self.feature_dim = o.feature_dim
 
     def _traits(self) -> AttentionTraits:
-        facts = super()._traits()
+        facts, idle = super()._traits(), {}
+        if self.options.kernel == "learned" and self.options.psi == "learned":
+            maps = ("map",) if self.map_k is None else ("map", "map_k")
+            off = "a unit or an output with relu may be off for all tokens"
+            idle = {f"{name}.channels.*": off for name in maps}
+        if self.options.envelope != "none" and self.options.envelope_squash == "exp":
+            factor = "a factor that all features have in common cancels"
+            idle["*.envelope.out.bias"] = factor
+        facts = facts.but(idle=idle)
         # The statistic of ch_rms is that of one sequence.
         return facts.but(cross_form=False) if self.options.ch_rms else facts
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import elu
 
-from luna.base import Mask, Paper, Slot, at_least, register, zero_padding
+from luna.base import KEY_BIAS, Mask, Paper, Slot, at_least, register, zero_padding
 from luna.blocks import masked_softmax
 from luna.streaming import StreamingAttention, tokens_seen
 from luna.sums import causal_linear_sums
@@ -40,6 +40,7 @@ class Luna2021(StreamingAttention):
     paper = Paper("Luna: Linear Unified Nested Attention", 2021, "https://arxiv.org/abs/2106.01540")
     complexity = "O(n l (d + e))"
     declared = StreamingAttention.declared.but(
+        idle=KEY_BIAS,
         cross_form=True,
         exempt={"causal": "it packs with elu + 1 and means, the bidirectional form with a softmax"},
     )

@@ -27,7 +27,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from luna.base import Attention, LunaError, Mask, Paper, Slot, at_least, register, zero_padding
+from luna.base import (
+    KEY_BIAS,
+    Attention,
+    AttentionTraits,
+    LunaError,
+    Mask,
+    Paper,
+    Slot,
+    at_least,
+    register,
+    zero_padding,
+)
 from luna.blocks import masked_softmax, position_segments, segment_means, valid_segments
 
 MASKED = 1e9  # subtracted from the scores of padded keys under `published`
@@ -68,6 +79,7 @@ class Nystrom(Attention):
     complexity = "O(n m d + n m² + m³)"
     profiles = ("strict", "published")
     declared = Attention.declared.but(
+        idle=KEY_BIAS,
         row_stochastic=False,  # only with the exact inverse
         convex=False,
         equivariant=False,
@@ -92,6 +104,10 @@ class Nystrom(Attention):
         if conv_kernel is not None:  # one filter per head, shared by its channels
             H = self.n_heads
             self.conv = nn.Conv2d(H, H, (conv_kernel, 1), groups=H, bias=False)
+
+    def _traits(self) -> AttentionTraits:
+        # The convolution counts stored places.
+        return self.declared.but(holes_are_time=self.conv is not None)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         q, k = (zero_padding(t, mask) * self.head_dim**-0.25 for t in (q, k))

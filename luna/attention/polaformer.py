@@ -44,6 +44,7 @@ class PolaFormer(Attention):
     complexity = "O(n d²)"
     profiles = ("strict", "published")
     declared = Attention.declared.but(
+        holes_are_time=True,
         needs_x=True,  # for the gate
         has_matrix=False,  # there are two, one per half of the values: streams()
         row_stochastic=False,  # the gate rescales every output

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from luna import dropout
-from luna.base import AttentionTraits, Mask, Paper, Slot, register
+from luna.base import KEY_BIAS, AttentionTraits, Mask, Paper, Slot, register
 from luna.streaming import StreamingAttention
 from luna.weighted import largest
 
@@ -58,6 +58,7 @@ class Softmax(StreamingAttention):
     complexity = "O(n² d)"
     profiles = ("strict", "published", "official")
     declared = StreamingAttention.declared.but(
+        idle=KEY_BIAS,
         causal_if_strict="the public codes have none",
         cross_form=True,
         alibi_form=True,

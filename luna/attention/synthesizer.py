@@ -28,7 +28,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import Attention, AttentionTraits, LunaError, Mask, Paper, Slot, at_least, register
+from luna.base import (
+    KEY_BIAS,
+    Attention,
+    AttentionTraits,
+    LunaError,
+    Mask,
+    Paper,
+    Slot,
+    at_least,
+    register,
+)
 from luna.dropout import dropout
 from luna.weighted import largest
 
@@ -124,6 +134,8 @@ class Synthesizer(Attention):
     complexity = "O(n² e)"
     profiles = ("strict", "official")
     declared = Attention.declared.but(
+        idle=KEY_BIAS,
+        holes_are_time=True,
         uses_dropout=True,
         equivariant=False,
         bound_to_max_len=True,
@@ -145,7 +157,9 @@ class Synthesizer(Attention):
         self.parts = nn.ModuleDict({name: PARTS[name](sizes) for name in names})
 
     def _traits(self) -> AttentionTraits:
-        return self.declared.but(compares="dot" in self.parts)
+        if "dot" in self.parts:
+            return self.declared
+        return self.declared.but(compares=False, idle={})
 
     @classmethod
     def letters(cls, profile: str, *, form: str = "random+dot", **_: Any) -> str:

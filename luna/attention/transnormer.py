@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from luna.base import AttentionTraits, Mask, Paper, Slot, at_least, register
+from luna.base import KEY_BIAS, AttentionTraits, Mask, Paper, Slot, at_least, register
 from luna.blocks import attend_visible, dense_weights, real_tokens, to_blocks
 from luna.linear import KernelAttention
 
@@ -49,7 +49,13 @@ class TransNormer(KernelAttention):
     def _traits(self) -> AttentionTraits:
         facts = super()._traits()
         if self.diagonal:
-            return facts.but(equivariant=False, cross_form=False, uses_dropout=True)
+            return facts.but(
+                equivariant=False,
+                holes_are_time=True,  # its blocks are of stored places
+                cross_form=False,
+                uses_dropout=True,
+                idle=KEY_BIAS,
+            )
         return facts.but(mixes_heads=True)
 
     def phi(self, x: Tensor, mask: Mask, start: int = 0) -> Tensor:

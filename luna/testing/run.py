@@ -1,0 +1,117 @@
+"""The list of all checks, and what runs them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from luna.testing import graphs, mixers, numbers, padding, shapes, states, streaming
+from luna.testing.cases import Case, Contradiction
+from luna.testing.subject import Subject
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: its name, by which a method may excuse itself, and what it is about."""
+
+    name: str
+    run: Callable[[Any], None]
+    about: str = "all"  # all: a Subject; attention: a Case of an attention; case: any Case
+    strict: bool = True  # only under the strict profile
+    slow: bool = False  # by itself longer than all others: with --all
+
+    def applies(self, case: Case) -> bool:
+        if self.strict and case.profile != "strict":
+            return False
+        return self.about != "attention" or case.is_attention
+
+    def __call__(self, case: Case) -> None:
+        self.run(Subject.of(case) if self.about == "all" else case)
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("facts", states.facts, "case"),
+    Check("mixer", mixers.as_mixer, "case", strict=False),
+    Check("rates", mixers.rates, "case"),
+    Check("shape", shapes.shape, "attention"),
+    Check("d_v", shapes.d_v, "attention", strict=False),
+    Check("one_token", shapes.one_token, "attention"),
+    Check("mask", shapes.no_mask, "attention"),
+    Check("strides", shapes.strides, "attention"),
+    Check("max_len", shapes.max_len, "attention"),
+    Check("contract", shapes.contract, "attention"),
+    Check("matrix", shapes.matrix, "attention", strict=False),
+    Check("cross", shapes.cross, "attention"),
+    Check("no_cross", shapes.no_cross, "attention"),
+    Check("profiles", shapes.every_profile, "attention"),
+    Check("padding", padding.padding),
+    Check("content", padding.content),
+    Check("batch", padding.batch),
+    Check("holes", padding.holes),
+    Check("all_padded", padding.all_padded),
+    Check("permutation", padding.permutation),
+    Check("heads", padding.heads, "attention"),
+    Check("constant", padding.constant, "attention"),
+    Check("compares", padding.compares, "attention"),
+    Check("convex", padding.convex, "attention"),
+    Check("scale", padding.scale, "attention"),
+    Check("causal", streaming.causal),
+    Check("future", streaming.future),
+    Check("causal", streaming.chunks, "attention"),
+    Check("states", streaming.states, "attention"),
+    Check("mixer_streams", mixers.mixer_streams, "case"),
+    Check("gradients", numbers.gradients, strict=False),
+    Check("second", numbers.second),
+    Check("learns", numbers.learns),
+    Check("dead_weight", numbers.dead_weight, "case"),
+    Check("half_precision", numbers.half_precision, strict=False),
+    Check("float32", numbers.float32),
+    Check("extreme", numbers.extreme),
+    Check("eval", states.evaluation),
+    Check("seed", states.seed),
+    Check("state", states.state),
+    Check("copy", states.deep_copy),
+    Check("dropout", states.dropout),
+    Check("layers", states.layers),
+    Check("memory", states.memory),
+    Check("speed", states.speed),
+    Check("compiled", graphs.compiled, strict=False, slow=True),
+)
+NAMES = {check.name for check in CHECKS}
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    problem: str = ""  # empty where the check holds
+    excused: str = ""  # the method's reason, where it is exempt
+    seconds: float = 0.0
+
+
+def check(case: Case, *, slow: bool = False) -> Iterator[Result]:
+    """Run every check that applies, one after the other. An excuse that is not needed is a problem
+    too."""
+    exempt = case.mixer().traits().exempt
+    for one in CHECKS:
+        if not one.applies(case) or (one.slow and not slow):
+            continue
+        began = time.perf_counter()
+        problem = problem_of(one, case)
+        seconds = time.perf_counter() - began
+        reason = exempt.get(one.name, "")
+        if reason and not problem:
+            problem = f"it is exempt ({reason}) and holds: take '{one.name}' out of exempt"
+            reason = ""
+        yield Result(one.name, "" if reason else problem, reason, seconds)
+
+
+def problem_of(one: Check, case: Case) -> str:
+    try:
+        one(case)
+    except Contradiction as error:
+        return str(error)
+    except Exception as error:  # whatever a method raises is a problem of this check, and no crash
+        return f"it ends in {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return ""
