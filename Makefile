@@ -1,27 +1,33 @@
 # `make help` lists what there is. Every target sets up what it needs.
-PYTHON ?= python3
+SUPPORTED := import sys; sys.exit(not (3, 11, 5) <= sys.version_info < (3, 14))
+# python3, or one beside it where that is too old or too new; `make PYTHON=... setup` names another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && exit; done; echo python3)
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+# What a run needs is part of everything.
+RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
 PYTEST := $(PY) -m pytest -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo wheel test test-portable test-gpu tables docs lint format clean
+.PHONY: help setup demo wheel lock test test-portable test-gpu tables docs lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv with the pinned packages of constraints.txt
+setup: $(STAMP) ## make .venv with the locked packages, also those of tests, pages and launchers
 
-$(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
-		"Python 3.11 to 3.13 is needed, this is %d.%d: make PYTHON=python3.11 ..." % v)'
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@echo "installing the pinned packages into $(VENV) (a minute)"
-	@$(PY) -m pip install -qq -c constraints.txt -e '.[dev]'
+$(STAMP): LEVEL := dev
+$(VENV)/.installed-run: LEVEL := run
+$(STAMP) $(VENV)/.installed-run: pyproject.toml constraints.txt requirements.lock scripts/setup.py
+	@$(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { \
+		echo "Python 3.11.5 to 3.13 is needed, and $(PYTHON) is $$($(PYTHON) -V 2>/dev/null || echo not there):" \
+			"install one, or name it: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) scripts/setup.py $(VENV) $(LEVEL)
 	@touch $@
 
-demo: $(STAMP) ## train luna, linear and softmax on a small ListOps and print one table (4 minutes)
+demo: $(RUN_STAMP) ## train luna, linear and softmax on a small ListOps and print one table (4 minutes)
 	@for attention in luna linear softmax; do \
 		$(PY) train.py experiment=demo attention=$$attention || exit 1; echo; done
 	@$(VENV)/bin/lra table --runs runs/demo
@@ -55,8 +61,11 @@ format: $(STAMP) ## apply ruff's fixes and format
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-wheel: $(STAMP) ## build the source archive and the wheel into dist/
+wheel: $(RUN_STAMP) ## build the source archive and the wheel into dist/
 	@$(PY) -m hatchling build
+
+lock: ## requirements.lock and constraints.txt anew, after a change of pyproject.toml or of a pin
+	@$(or $(wildcard $(PY)),$(PYTHON)) scripts/lock.py
 
 clean: ## remove the environment, caches and site, never data or runs
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis dist site

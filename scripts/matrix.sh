@@ -24,12 +24,11 @@ if [ ! -d "$logs/source" ]; then
     mv "$logs/source.partial" "$logs/source"
 fi
 if [ ! -e "$pair/installed" ]; then
-    "$python" -m venv "$pair/venv"
     cp constraints.txt "$pair"
     if ! grep -qx "torch==$torch" constraints.txt; then
         sed -i "/^triton==/d; s/^torch==.*/torch==$torch/" "$pair/constraints.txt"
     fi
-    "$pair/venv/bin/python" -m pip install -qq -c "$pair/constraints.txt" -e "$logs/source[dev]" "torch==$torch"
+    "$python" "$logs/source/scripts/setup.py" "$pair/venv" dev --constraints "$pair/constraints.txt"
     touch "$pair/installed"
 fi
 

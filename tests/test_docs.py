@@ -228,8 +228,9 @@ def steps_of(command: str) -> list[str]:
         (tools / tool).write_text(f'#!/bin/sh\necho {tool} "$@"\n', encoding="utf-8")
         (tools / tool).chmod(0o755)
     # Under `make test` this is a make within a make, which would print its folder too.
-    quiet = ["--no-print-directory", "VENV=venv", "--old-file=venv/.installed"]
-    words = [*shlex.split(command), *quiet]
+    quiet = ["--no-print-directory", "VENV=venv"]
+    installed = ["--old-file=venv/.installed", "--old-file=venv/.installed-run"]
+    words = [*shlex.split(command), *quiet, *installed]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     return [line for line in printed.splitlines() if line.strip()]
 
