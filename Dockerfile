@@ -13,21 +13,25 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt requirements.lock README.md LICENSE ./
 COPY configs configs
 COPY hydra_plugins hydra_plugins
 COPY luna luna
 COPY lra lra
 
-# The registry's torch for Linux is the one for CUDA; the other index has the one for CPUs alone.
+# The registry's torch for Linux is the one for CUDA; uv takes the one for CPUs from torch's own index.
+# Every file that the lock names is checked by its hash, uv first; torch by its version.
 ARG DEVICE=cpu
 ARG EXTRAS=convert,fast,optuna,plots,sweep,tensorboard
 RUN case "$DEVICE" in \
-        cpu) index="--extra-index-url=https://download.pytorch.org/whl/cpu" ;; \
-        cuda) index="" ;; \
+        cpu) torch="--torch-backend=cpu" ;; \
+        cuda) torch="" ;; \
         *) echo "DEVICE is cpu or cuda, not $DEVICE"; exit 1 ;; \
     esac \
-    && pip install --no-cache-dir -c constraints.txt ${index:+"$index"} ".[$EXTRAS]"
+    && sed -n '/^uv==/,$p' requirements.lock >/tmp/uv.txt \
+    && pip install --no-cache-dir --require-hashes -r /tmp/uv.txt \
+    && uv pip install --system --no-cache --compile-bytecode -c requirements.lock -b requirements.lock \
+        -c constraints.txt ${torch:+"$torch"} ".[$EXTRAS]"
 
 # Data and runs go to the folder that is mounted here; its owner need not exist in the image.
 WORKDIR /work
