@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ PART = "attention"  # whose parameters are counted: projections around it are th
 COLUMNS = ("attention", "time", "parameters", "causal", "knobs")
 
 
-def add_parser(commands: Any) -> None:
-    listing = commands.add_parser("list", help="every attention: complexity, parameters, paper")
+def add_arguments(listing: argparse.ArgumentParser) -> None:
     how = listing.add_mutually_exclusive_group()
     how.add_argument("--papers", action="store_true", help="with papers and profiles")
     how.add_argument("--write", action="store_true", help="write docs/attentions.md's table")

@@ -1,4 +1,8 @@
-"""The `lra` command: its subcommands, and the two whose words Hydra reads."""
+"""The `lra` command: its subcommands, and the two whose words Hydra reads.
+
+A command's module is looked up by the command's name and imported when it is called: a command does
+not pay for the others, and their help pays for none.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +21,67 @@ from typing import TYPE_CHECKING, Any
 
 from lra.base import groups
 from lra.base.config import CONFIGS, UserError, nearest
-from lra.settings.compose import check_settings, guard
+from lra.settings.errors import guard
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-HYDRA = {  # commands whose words Hydra reads, with the folder of their main config
-    "train": (CONFIGS, "train an attention on a task; alone: list the choices"),
-    "convert": (CONFIGS / "convert", "give a trained softmax model linear attention"),
-}
-PURPOSES = {  # how the help groups the commands
-    "run": ("train", "convert", "plan", "status"),
-    "look": ("list", "data", "compute", "table", "compare", "figures"),
-    "measure": ("evaluate", "predict", "bench"),
-    "extend": ("new", "check", "export", "records"),
+HYDRA = {"train": CONFIGS, "convert": CONFIGS / "convert"}  # with the folder of their main config
+# The commands, as the help groups them: half a line about each, and the function that gives its
+# parser its arguments. Hydra reads the words of the two that have none.
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "run": {
+        "train": ("train an attention on a task; alone: list the choices", ""),
+        "convert": ("give a trained softmax model linear attention", ""),
+        "plan": ("what a run or a sweep will cost", "lra.cli:add_plan"),
+        "status": (
+            "which runs are done, running, failed or to do",
+            "lra.sweeps.status:add_arguments",
+        ),
+    },
+    "look": {
+        "list": ("every attention: complexity, parameters, paper", "lra.catalogue:add_arguments"),
+        "data": (
+            "prepare, verify and inspect the data of the tasks",
+            "lra.data_commands:add_arguments",
+        ),
+        "compute": ("count parameters and FLOPs without training", "lra.cli:add_compute"),
+        "table": (
+            "show finished runs in tables; --write: make the tables and the page of results/",
+            "lra.report.commands:add_table",
+        ),
+        "compare": (
+            "compare two rows or runs example by example",
+            "lra.report.commands:add_compare",
+        ),
+        "figures": (
+            "draw figures of records, benchmarks, trained runs or converted models",
+            "lra.figures.commands:add_arguments",
+        ),
+    },
+    "measure": {
+        "evaluate": (
+            "test a trained network on a split of its data",
+            "lra.results.commands:add_evaluate",
+        ),
+        "predict": (
+            "answers of a trained network to your own examples, as JSON lines",
+            "lra.results.commands:add_predict",
+        ),
+        "bench": ("measure time and memory of attentions, models or training", "lra.cli:add_bench"),
+    },
+    "extend": {
+        "new": ("write the files of a new attention or task", "lra.new:add_arguments"),
+        "check": ("hold a method to what its class declares", "lra.cli:add_check"),
+        "export": (
+            "write a trained network, its record and a card into a folder",
+            "lra.results.commands:add_export",
+        ),
+        "records": (
+            "records of finished runs: export, import, check",
+            "lra.results.commands:add_records",
+        ),
+    },
 }
 EXAMPLES = """\
   lra train experiment=demo attention=luna    one network in a minute
@@ -86,7 +137,7 @@ def start(command: str, words: Sequence[str]) -> None:
             raise SystemExit(code)
         return None
 
-    folder, _ = HYDRA[command]
+    folder = HYDRA[command]
     application = hydra.main(version_base="1.3", config_path=str(folder), config_name=command)
     search_path.install(folder)
     sys.argv = [f"lra {command}", *_for_hydra(words)]  # as Hydra's usage names the command
@@ -125,6 +176,8 @@ def _check_choices(words: Sequence[str]) -> None:
 
 
 def _train(cfg: DictConfig) -> None:
+    from lra.settings.compose import check_settings
+
     run = check_settings(cfg)  # before anything heavy is imported
     from lra.training.run import train
 
@@ -157,7 +210,7 @@ def _complete(words: Sequence[str]) -> None:
         os.environ["COMP_LINE"] = f"{command[1]} {line[command.end() :]}"
         start(command[2], words)
     elif any(word.startswith("query=") for word in words):
-        print(" ".join(name for names in PURPOSES.values() for name in names))
+        print(" ".join(name for commands in COMMANDS.values() for name in commands))
     else:
         start("train", words)
 
@@ -168,9 +221,28 @@ def _complete(words: Sequence[str]) -> None:
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the words of a command that Hydra does not read; `run` of the result is its function,
     which takes the result."""
+    command = words[0]
+    places = {name: place for part in COMMANDS.values() for name, (_, place) in part.items()}
+    if command in places:
+        parser = argparse.ArgumentParser(prog=f"lra {command}")
+        pkgutil.resolve_name(places[command])(parser)
+        return parser.parse_args(words[1:])
+    if not command.startswith("-"):
+        raise UserError(f"unknown command '{command}'{nearest(command, places)}")
+    return _of_all_commands().parse_args(words)
+
+
+def _of_all_commands() -> argparse.ArgumentParser:
+    """Give the parser of `lra --help` and `lra --version`."""
+    width, lines = shutil.get_terminal_size().columns, [EXAMPLES]
+    for purpose, commands in COMMANDS.items():
+        listed = (f"  {name:10} {about}" for name, (about, _) in commands.items())
+        wrapped = (textwrap.fill(line, width, subsequent_indent=" " * 13) for line in listed)
+        lines += [f"{purpose}:", *wrapped, ""]
     parser = argparse.ArgumentParser(
         prog="lra",
         usage="lra [--config-dir DIR] command ...",
+        description="\n".join(lines),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     version = next((d.version for d in metadata.distributions(name="luna-lra")), "not installed")
@@ -180,56 +252,20 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         metavar="DIR",
         help="a folder laid out like configs/, whose files add to ours or replace them",
     )
-    commands = parser.add_subparsers(prog="lra", metavar="command", help=argparse.SUPPRESS)
-    _add_commands(commands)
-    if words[0] in commands.choices:
-        return commands.choices[words[0]].parse_args(words[1:])
-    if not words[0].startswith("-"):
-        raise UserError(f"unknown command '{words[0]}'{nearest(words[0], commands.choices)}")
-    helps = {action.dest: action.help for action in commands._get_subactions()}
-    width, lines = shutil.get_terminal_size().columns, [EXAMPLES]
-    for purpose, names in PURPOSES.items():
-        listed = (f"  {name:10} {helps[name]}" for name in names)
-        lines += [
-            f"{purpose}:",
-            *(textwrap.fill(x, width, subsequent_indent=" " * 13) for x in listed),
-            "",
-        ]
-    parser.description = "\n".join(lines)
-    return parser.parse_args(words)
+    return parser
 
 
-def _add_commands(commands: Any) -> None:
-    from lra import catalogue, data_commands, new
-    from lra.bench import commands as bench
-    from lra.figures import commands as figures
-    from lra.report import commands as report
-    from lra.results import commands as results
-    from lra.sweeps import status
-
-    for name, (_, purpose) in HYDRA.items():
-        commands.add_parser(name, help=purpose)
-    for module in (catalogue, new, data_commands, figures, status):
-        module.add_parser(commands)
-    report.add_parsers(commands)
-    results.add_parsers(commands)
-    bench.add_parser(commands, later("lra.figures.bench:draw_bench"))
-
-    checking = commands.add_parser("check", help="hold a method to what its class declares")
-    checking.add_argument("name", help="as in attention=")
-    checking.set_defaults(run=_check)
-
-    plan = commands.add_parser(
-        "plan",
-        help="what a run or a sweep will cost",
-        description="Measures a few training steps and evaluated batches of every distinct run of "
-        "`lra train <overrides>` on this machine; prints time, memory and disk of them all.",
+def add_plan(plan: argparse.ArgumentParser) -> None:
+    plan.description = (
+        "Measures a few training steps and evaluated batches of every distinct run of "
+        "`lra train <overrides>` on this machine; prints time, memory and disk of them all."
     )
     plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
     plan.add_argument(*MULTIRUN, action="store_true", help="a sweep, as in lra train")
     plan.set_defaults(run=later("lra.bench.plan:show_plan"))
 
-    compute = commands.add_parser("compute", help="count parameters and FLOPs without training")
+
+def add_compute(compute: argparse.ArgumentParser) -> None:
     compute.add_argument(
         "overrides",
         nargs="*",
@@ -239,6 +275,17 @@ def _add_commands(commands: Any) -> None:
     )
     compute.add_argument("--write", action="store_true", help="write the table to results/compute")
     compute.set_defaults(run=later("lra.compute.table:main"))
+
+
+def add_bench(bench: argparse.ArgumentParser) -> None:
+    from lra.bench.commands import add_arguments
+
+    add_arguments(bench, later("lra.figures.bench:draw_bench"))
+
+
+def add_check(checking: argparse.ArgumentParser) -> None:
+    checking.add_argument("name", help="as in attention=")
+    checking.set_defaults(run=_check)
 
 
 def later(place: str) -> Callable[..., Any]:

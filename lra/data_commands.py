@@ -28,8 +28,7 @@ SMALLEST = 128  # width to which small pictures are enlarged
 SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("data", help="prepare, verify and inspect the data of the tasks")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(
         dest="action", required=True, metavar="action", parser_class=_AnyOrder
     )

@@ -7,18 +7,17 @@ its like filled in.
 
 from __future__ import annotations
 
+import argparse
 import keyword
 import re
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from lra.base.config import CONFIGS, PACKAGE, UserError
 from lra.base.disk import disk_errors
 
 
-def add_parser(commands: Any) -> None:
-    new = commands.add_parser("new", help="write the files of a new attention or task")
+def add_arguments(new: argparse.ArgumentParser) -> None:
     kinds = new.add_subparsers(dest="kind", required=True, metavar="kind")
     attention = kinds.add_parser(
         "attention",

@@ -33,10 +33,9 @@ BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def add_parser(commands: Any, draw: Callable[[BenchResult, Path], list[Path]]) -> None:
-    bench = commands.add_parser(
-        "bench", help="measure time and memory of attentions, models or training"
-    )
+def add_arguments(
+    bench: argparse.ArgumentParser, draw: Callable[[BenchResult, Path], list[Path]]
+) -> None:
     kinds = bench.add_subparsers(dest="what", required=True, metavar="|".join(BENCHMARKS))
     for name, (about, defaults) in BENCHMARKS.items():
         shown = argparse.ArgumentDefaultsHelpFormatter

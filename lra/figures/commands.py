@@ -64,12 +64,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "figures",
-        help="draw figures of records, benchmarks, trained runs or converted models",
-        description="Draws figures as PNG and PDF.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Draws figures as PNG and PDF."
     parser.add_argument("--runs", help="draw the tables of these runs, as lra table shows them")
     parser.add_argument("--vary", nargs="+", default=[], metavar="SETTING", help="as in lra table")
     parser.set_defaults(

@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 FORMATS = ("md", "csv", "tex")  # as in render.WRITERS, which imports pandas
 
 
-def add_parsers(commands: Any) -> None:
-    table = commands.add_parser(
-        "table",
-        help="show finished runs in tables; --write: make the tables and the page of results/",
-        description="Shows the finished runs of a folder on the terminal; runs that can be "
-        "compared share a table. With --write or --check: the tables and the page of results/.",
+def add_table(table: argparse.ArgumentParser) -> None:
+    table.description = (
+        "Shows the finished runs of a folder on the terminal; runs that can be compared share a "
+        "table. With --write or --check: the tables and the page of results/."
     )
     table.set_defaults(run=_table)
     add = table.add_argument
@@ -50,12 +48,12 @@ def add_parsers(commands: Any) -> None:
     add("--write", action="store_true", help="write RESULTS/tables and RESULTS/index.html")
     add("--check", action="store_true", help="fail if those files are not what the records give")
 
-    versus = commands.add_parser(
-        "compare",
-        help="compare two rows or runs example by example",
-        description="Compares two rows or runs on the test examples that both answered: "
+
+def add_compare(versus: argparse.ArgumentParser) -> None:
+    versus.description = (
+        "Compares two rows or runs on the test examples that both answered: "
         "`lra compare luna softmax --task listops`, `lra compare luna,M=8 luna,M=64 --runs "
-        "results/records/short_luna.jsonl`.",
+        "results/records/short_luna.jsonl`."
     )
     versus.set_defaults(run=_compare)
     add = versus.add_argument

@@ -18,8 +18,7 @@ between), a .tsv or .csv table with a column text (or text1 and text2), a pictur
 ids, or a folder of texts or pictures, one example per file."""
 
 
-def add_parsers(commands: Any) -> None:
-    records = commands.add_parser("records", help="records of finished runs: export, import, check")
+def add_records(records: argparse.ArgumentParser) -> None:
     actions = records.add_subparsers(dest="action", required=True, metavar="action")
     export = actions.add_parser("export", help="write them into one small file, to be committed")
     export.add_argument(
@@ -31,42 +30,50 @@ def add_parsers(commands: Any) -> None:
     export.add_argument(
         "--runs", nargs="+", default=["runs"], help="folders (default: runs)", dest="sources"
     )
-    export.set_defaults(into=Path(RECORDS), replace=False)
+    export.set_defaults(into=Path(RECORDS), replace=False, run=_copy)
     bring = actions.add_parser("import", help="check records of another machine and copy them")
-    bring.set_defaults(target=None)
+    bring.set_defaults(target=None, run=_copy)
     bring.add_argument("sources", nargs="+", help="folders of runs, .jsonl files, or their folders")
     bring.add_argument("--into", type=Path, default=Path(RECORDS), help="target folder")
     bring.add_argument("--replace", action="store_true", help="replace those with other outcomes")
     check = actions.add_parser("check", help="recompute what can be, refuse what cannot be right")
+    check.set_defaults(run=_check)
     check.add_argument("folders", nargs="*", default=[RECORDS], help="runs or records")
     check.add_argument("--data-dir", default="data", help="prepared data, for the labels")
     check.add_argument(
         "--conversion-data", type=Path, metavar="DIR", help="data.path of conversions, for theirs"
     )
     check.add_argument("--reevaluate", action="store_true", help="run checkpoints of runs again")
-    evaluate = commands.add_parser("evaluate", help="test a trained network on a split of its data")
+
+
+def add_evaluate(evaluate: argparse.ArgumentParser) -> None:
+    evaluate.set_defaults(run=_evaluate)
     evaluate.add_argument("--split", choices=("train", "val", "test"), default="test")
-    about = "answers of a trained network to your own examples, as JSON lines"
-    predict = commands.add_parser("predict", help=about, description=EXAMPLES)
-    about = "write a trained network, its record and a card into a folder"
-    pass_on = commands.add_parser("export", help=about)
-    for parser in (evaluate, predict, pass_on):
-        parser.add_argument("folder", type=Path, metavar="RUN", help="a finished run's folder")
+    _add_network(evaluate)
+
+
+def add_predict(predict: argparse.ArgumentParser) -> None:
+    predict.description = EXAMPLES
+    predict.set_defaults(run=_predict)
+    _add_network(predict)
     predict.add_argument("file", type=Path, metavar="FILE", help="examples, see above")
     predict.add_argument("--to", type=Path, metavar="FILE", help="default: standard output")
-    pass_on.add_argument("--to", type=Path, required=True, help="a new folder")
-    for parser in (evaluate, predict):
-        parser.add_argument("--data-dir", type=Path, metavar="DIR", help="default: the run's")
-        parser.add_argument("--device", default="cpu", help="such as cuda (default: cpu)")
-    for parser, run in (
-        (export, _copy),
-        (bring, _copy),
-        (check, _check),
-        (predict, _predict),
-        (evaluate, _evaluate),
-        (pass_on, _pass_on),
-    ):
-        parser.set_defaults(run=run)
+
+
+def add_export(export: argparse.ArgumentParser) -> None:
+    export.set_defaults(run=_pass_on)
+    _add_folder(export)
+    export.add_argument("--to", type=Path, required=True, help="a new folder")
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="RUN", help="a finished run's folder")
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    _add_folder(parser)
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="default: the run's")
+    parser.add_argument("--device", default="cpu", help="such as cuda (default: cpu)")
 
 
 # ---------------------------------------------------------------------- records

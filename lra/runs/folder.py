@@ -26,15 +26,17 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import yaml
 
 from lra.base.code import PRETRAINING, SHARED, code_of, hash_parts
 from lra.base.config import Objective, UserError, readable
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
-from lra.settings.compose import Run
 from lra.settings.experiment import SCHEMA_VERSION, plain
+
+if TYPE_CHECKING:  # `lra status` reads folders without Hydra
+    from lra.settings.compose import Run
 
 RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
 TEACHER = "teacher"  # the folder of what conversions start from, in place of an attention's

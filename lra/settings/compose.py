@@ -1,5 +1,4 @@
-"""Check what Hydra composed and make it a :class:`Run`; turn exceptions into one sentence and an
-exit code.
+"""Check what Hydra composed and make it a :class:`Run`.
 
 It imports nothing heavier than OmegaConf and Hydra, so `--help`, `--cfg job` and misspelt keys
 answer at once.
@@ -7,24 +6,16 @@ answer at once.
 
 from __future__ import annotations
 
-import io
 import math
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import hydra
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
-from yaml import YAMLError
 
 from lra import data
-from lra.base import disk, groups
+from lra.base import groups
 from lra.base.config import (
     Compute,
     Gate,
@@ -37,17 +28,13 @@ from lra.base.config import (
     Protocol,
     Trainer,
     UserError,
-    first_line,
     nearest,
-    printable,
 )
 from lra.data.registry import check_options
+from lra.settings.errors import explained
 from lra.settings.experiment import Experiment
-from lra.settings.presets import NO_OPTIONS, take_cost_facts
+from lra.settings.presets import take_cost_facts
 from lra.settings.search_path import initialised
-
-# Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
-TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "rows", "later", "rates")
 
 
 @dataclass
@@ -297,88 +284,3 @@ def scale(run: Run) -> None:
             evaluation.every = max(1, steps // evaluations)
         evaluation.every = min(evaluation.every, steps)
         recipe.steps = math.ceil(steps / evaluation.every) * evaluation.every
-
-
-# ---------------------------------------------------------------------- errors
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Turn errors of Hydra, OmegaConf and YAML into a UserError."""
-    try:
-        yield
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        raise UserError(explain(error)) from error
-
-
-def explain(error: BaseException) -> str:
-    """Describe an error of Hydra or OmegaConf: an unknown choice or key with the nearest names, any
-    other one in the library's own words."""
-    if isinstance(error, OverrideParseException):
-        return f"'{error.override}' is no setting: write key=value, without spaces"
-    if isinstance(error, MissingConfigException):
-        group, _, name = (error.missing_cfg_file or "").rpartition("/")
-        if error.options:
-            return f"unknown {group} '{name}'{nearest(name, error.options)}"
-        if group.startswith("hydra"):
-            return f"{group}/{name} needs an extra that is not installed: docs/clusters.md"
-    if isinstance(error, HydraException) and isinstance(error.__cause__, OmegaConfBaseException):
-        error = error.__cause__
-    if isinstance(error, ConfigKeyError | ConfigAttributeError):
-        key = str(error.full_key or error.key)
-        if not isinstance(parent := error.parent_node, DictConfig):
-            return f"'{key}' is not a setting"
-        name, whole = key.rpartition(".")[2], parent._get_root()  # OmegaConf has no public way up
-        if elsewhere := list(_places(name, OmegaConf.to_container(cast(DictConfig, whole)))):
-            return f"'{key}' is not a setting; did you mean {' or '.join(elsewhere)}?"
-        others = {str(other) for other in parent} - {"name", *NO_OPTIONS}
-        return f"'{key}' is not a setting{nearest(name, others)}"
-    lines = (line.strip() for line in str(error).splitlines() if "_type=" not in line)
-    return f"invalid settings: {' '.join(filter(None, lines))}"
-
-
-def _places(name: str, nested: Any, above: str = "") -> Iterator[str]:
-    """Find the settings of this name in a config: lr is protocol.recipe.lr."""
-    for key, value in nested.items():
-        if key == name:
-            yield f"{above}{key}"
-        elif isinstance(value, dict) and key not in TABLES:
-            yield from _places(name, value, f"{above}{key}.")
-
-
-def guard(command: Callable[[], Any]) -> int:
-    """Run a command; a mistake of the user becomes one sentence on stderr and exit code 2."""
-    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # terminals whose encoding has no × or ─ print ?
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting with 1
-    try:
-        with explained():
-            command()
-        return 0
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # nobody reads the output any more: `lra ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except Exception as error:
-        if (message := sentence_of(error)) is None:
-            raise
-    print(*map(printable, f"error: {message}".splitlines()), sep="\n", file=sys.stderr)
-    return 2
-
-
-def sentence_of(error: Exception) -> str | None:
-    """Word a mistake of the user, or what this machine lacks; None for any other error."""
-    luna, torch = map(sys.modules.get, ("luna", "torch"))  # not imported, they raised nothing
-    if isinstance(error, UserError) or (luna and isinstance(error, luna.LunaError)):
-        return str(error)
-    if isinstance(error, OSError) and error.errno in (*disk.FULL, *disk.BROKEN):
-        place = error.filename or "this command's files"  # outside of disk_errors, as in Hydra
-        return disk.sentence(error, place, "point runs_dir and data_dir elsewhere")
-    if isinstance(error, UnicodeEncodeError):  # of a path: all files are written as UTF-8
-        return f"{error.object!a:.200} has letters that {error.encoding} lacks: set LC_ALL=C.UTF-8"
-    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
-        return f"not enough memory ({first_line(error)}): choose a smaller protocol.recipe.batch"
-    return None

@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from lra import data
 from lra.base.config import Model, Objective, Pretrain, Protocol, UserError
 
@@ -83,6 +81,8 @@ def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
 
 
 def _typed(schema: type, values: Any) -> Any:
+    from omegaconf import OmegaConf
+
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
 
 

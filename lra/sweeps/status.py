@@ -27,8 +27,7 @@ class RunState(NamedTuple):
     detail: str = ""
 
 
-def add_parser(commands: Any) -> None:
-    status = commands.add_parser("status", help="which runs are done, running, failed or to do")
+def add_arguments(status: argparse.ArgumentParser) -> None:
     words = "settings of a sweep, as for lra train -m; without them, all runs of --runs"
     status.add_argument("overrides", nargs="*", help=words)
     status.add_argument("-m", "--multirun", action="store_true", help="allowed; has no effect")

@@ -33,7 +33,8 @@ from lra.base import groups
 from lra.base.config import UserError, first_line
 from lra.base.disk import read_json, write_json
 from lra.runs.folder import LOCKED, find, read_result, writing
-from lra.settings.compose import Run, check_settings, guard
+from lra.settings.compose import Run, check_settings
+from lra.settings.errors import guard
 
 CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop

@@ -19,7 +19,7 @@ from lra.base.disk import disk_errors, read_json, write_json
 from lra.data.store import lock
 from lra.runs import environment
 from lra.runs.folder import RESULT, TEACHER, digest, note_other_code, read_result
-from lra.settings.compose import explained
+from lra.settings.errors import explained
 from lra.settings.experiment import identity_of
 from lra.settings.presets import fill_in_preset
 from luna.base import LunaError

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from hydra_plugins import lra_launchers
 from lra.base.config import CONFIGS, UserError
 from lra.base.disk import read_json
-from lra.settings.compose import explain
+from lra.settings.errors import explain
 from lra.sweeps.sweep import Outcome, write_outcome
 
 JOBS = [["seed=1"], ["seed=2"], ["seed=3"]]

@@ -8,7 +8,12 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
-from lra.cli import _for_hydra, _typed, main
+from lra.cli import COMMANDS, HYDRA, _for_hydra, _typed, main
+
+from .conftest import command
+
+HEAVY = "torch pytorch_lightning pandas numpy hydra omegaconf transformers"
+OTHERS = sorted(name for part in COMMANDS.values() for name in part if name not in HYDRA)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +35,28 @@ def test_help_lists_the_choices_within_the_terminal(words, line, monkeypatch, ca
     out = capsys.readouterr().out
     assert line in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_command_has_a_help(name: str, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([name, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: lra {name} ")
+
+
+def test_a_command_imports_what_it_needs(tmp_path):
+    """Help and `lra status` take a tenth of a second, so scripts and shells may ask for them."""
+    code = (
+        "import contextlib, sys\n"
+        "from lra.cli import main\n"
+        f"status = ['status', '--runs', {str(tmp_path)!r}]\n"
+        "for words in ([], ['--help'], ['table', '--help'], status):\n"
+        "    with contextlib.suppress(SystemExit): main(words)\n"
+        f"print('imported', [name for name in '{HEAVY}'.split() if name in sys.modules])"
+    )
+    done = command("-c", code)
+    assert "no runs" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1] == "imported []"
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ def test_the_command_itself(tmp_path: Path) -> None:
 
 def test_preparing_imports_nothing_heavy(tmp_path: Path) -> None:
     code = (
-        "import argparse, sys; from lra.data_commands import add_parser; "
-        "parser = argparse.ArgumentParser(); add_parser(parser.add_subparsers()); "
-        "words = parser.parse_args(['data', 'prepare', 'listops', 'source=tiny', "
+        "import argparse, sys; from lra.data_commands import add_arguments; "
+        "parser = argparse.ArgumentParser(); add_arguments(parser); "
+        "words = parser.parse_args(['prepare', 'listops', 'source=tiny', "
         f"'--data-dir', {str(tmp_path)!r}]); words.run(words); "
         "print(sorted({'torch', 'pytorch_lightning', 'luna', 'tensorflow', 'rich'}"
         " & set(sys.modules)))"

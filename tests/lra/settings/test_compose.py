@@ -13,7 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 import luna
 from lra import data
 from lra.base.config import CONFIGS, UserError
-from lra.settings.compose import check_settings, compose, guard
+from lra.settings.compose import check_settings, compose
+from lra.settings.errors import guard
 from lra.settings.experiment import plain
 from lra.settings.presets import NO_OPTIONS, usual_options
 from lra.settings.search_path import initialised

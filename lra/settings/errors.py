@@ -1,0 +1,121 @@
+"""Mistakes of the user as one sentence and an exit code.
+
+Every command of `lra` runs inside `guard`, which imports nothing heavy: errors of Hydra, OmegaConf
+and torch are looked for only where these have been imported. Else they raised nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from lra.base import disk
+from lra.base.config import UserError, first_line, nearest, printable
+
+# Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
+TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "rows", "later", "rates")
+# The base of all errors of a package, by the module that defines it.
+ERRORS = {
+    "hydra.errors": "HydraException",
+    "omegaconf.errors": "OmegaConfBaseException",
+    "yaml": "YAMLError",
+}
+
+
+def errors_of_settings() -> tuple[type[Exception], ...]:
+    """List the errors of Hydra, OmegaConf and YAML, as far as these have been imported."""
+    imported = ((sys.modules.get(module), name) for module, name in ERRORS.items())
+    return tuple(getattr(module, name) for module, name in imported if module is not None)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn errors of Hydra, OmegaConf and YAML into a UserError."""
+    try:
+        yield
+    except errors_of_settings() as error:
+        raise UserError(explain(error)) from error
+
+
+def explain(error: BaseException) -> str:
+    """Describe an error of Hydra or OmegaConf: an unknown choice or key with the nearest names, any
+    other one in the library's own words."""
+    from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+    from omegaconf import DictConfig, OmegaConf
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+    from lra.settings.presets import NO_OPTIONS
+
+    if isinstance(error, OverrideParseException):
+        return f"'{error.override}' is no setting: write key=value, without spaces"
+    if isinstance(error, MissingConfigException):
+        group, _, name = (error.missing_cfg_file or "").rpartition("/")
+        if error.options:
+            return f"unknown {group} '{name}'{nearest(name, error.options)}"
+        if group.startswith("hydra"):
+            return f"{group}/{name} needs an extra that is not installed: docs/clusters.md"
+    if isinstance(error, HydraException) and isinstance(error.__cause__, OmegaConfBaseException):
+        error = error.__cause__
+    if isinstance(error, ConfigKeyError | ConfigAttributeError):
+        key = str(error.full_key or error.key)
+        if not isinstance(parent := error.parent_node, DictConfig):
+            return f"'{key}' is not a setting"
+        name, whole = key.rpartition(".")[2], parent._get_root()  # OmegaConf has no public way up
+        if elsewhere := list(_places(name, OmegaConf.to_container(cast(DictConfig, whole)))):
+            return f"'{key}' is not a setting; did you mean {' or '.join(elsewhere)}?"
+        others = {str(other) for other in parent} - {"name", *NO_OPTIONS}
+        return f"'{key}' is not a setting{nearest(name, others)}"
+    lines = (line.strip() for line in str(error).splitlines() if "_type=" not in line)
+    return f"invalid settings: {' '.join(filter(None, lines))}"
+
+
+def _places(name: str, nested: Any, above: str = "") -> Iterator[str]:
+    """Find the settings of this name in a config: lr is protocol.recipe.lr."""
+    for key, value in nested.items():
+        if key == name:
+            yield f"{above}{key}"
+        elif isinstance(value, dict) and key not in TABLES:
+            yield from _places(name, value, f"{above}{key}.")
+
+
+def guard(command: Callable[[], Any]) -> int:
+    """Run a command; a mistake of the user becomes one sentence on stderr and exit code 2."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # terminals whose encoding has no × or ─ print ?
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing and exiting with 1
+    try:
+        with explained():
+            command()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # nobody reads the output any more: `lra ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if (message := sentence_of(error)) is None:
+            raise
+    print(*map(printable, f"error: {message}".splitlines()), sep="\n", file=sys.stderr)
+    return 2
+
+
+def sentence_of(error: Exception) -> str | None:
+    """Word a mistake of the user, or what this machine lacks; None for any other error."""
+    luna, torch = map(sys.modules.get, ("luna", "torch"))  # not imported, they raised nothing
+    if isinstance(error, UserError) or (luna and isinstance(error, luna.LunaError)):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in (*disk.FULL, *disk.BROKEN):
+        place = error.filename or "this command's files"  # outside of disk_errors, as in Hydra
+        return disk.sentence(error, place, "point runs_dir and data_dir elsewhere")
+    if isinstance(error, UnicodeEncodeError):  # of a path: all files are written as UTF-8
+        return f"{error.object!a:.200} has letters that {error.encoding} lacks: set LC_ALL=C.UTF-8"
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
+        return f"not enough memory ({first_line(error)}): choose a smaller protocol.recipe.batch"
+    return None
