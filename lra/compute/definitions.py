@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
-from lra.model.rotary import Rotary
-from luna.attention.informer import Informer
-from luna.attention.longformer import Longformer
-from luna.attention.lotformer import LOTFormer
-from luna.feature_maps.learned import Channels
+if TYPE_CHECKING:  # a network that has none of these does not import them
+    from lra.model.rotary import Rotary
+    from luna.attention.informer import Informer
+    from luna.attention.longformer import Longformer
+    from luna.attention.lotformer import LOTFormer
+    from luna.feature_maps.learned import Channels
 
 aten = torch.ops.aten
 Shape = torch.Size
@@ -69,18 +70,21 @@ def rotary(module: Rotary, x: Tensor, *_: Any) -> int:
     return 4 * x.numel()
 
 
-DEFINITIONS: dict[type[nn.Module], Callable[..., int]] = {
-    Channels: channels,
-    Longformer: longformer,
-    LOTFormer: lotformer,
-    Informer: informer,
-    Rotary: rotary,
+DEFINITIONS: dict[str, Callable[..., int]] = {
+    "luna.feature_maps.learned.Channels": channels,
+    "luna.attention.longformer.Longformer": longformer,
+    "luna.attention.lotformer.LOTFormer": lotformer,
+    "luna.attention.informer.Informer": informer,
+    "lra.model.rotary.Rotary": rotary,
 }
 
 
 def definition(module: nn.Module) -> Callable[..., int] | None:
     """Find the formula, (module, *inputs) -> FLOPs, of a module counted by its definition."""
-    return next((f for cls, f in DEFINITIONS.items() if isinstance(module, cls)), None)
+    for cls in type(module).__mro__:
+        if formula := DEFINITIONS.get(f"{cls.__module__}.{cls.__qualname__}"):
+            return formula
+    return None
 
 
 # ---------------------------------------------------------------------- operators, by their shapes

@@ -8,7 +8,6 @@ from typing import Any
 from lra.base.config import Gate, UserError
 from lra.compute.budget import Budget, Cost, budget_of, examples, times
 from lra.compute.count import Count, count_run
-from lra.compute.solve import closest, range_of, solve
 from lra.model.pretrain import phase_one
 from lra.settings.compose import Run
 
@@ -95,6 +94,8 @@ def check_budget(run: Run) -> BudgetCheck:
     budget = None if run.compute.mode is Gate.off else budget_of(run)
     matched = run.compute.mode is Gate.matched
     if budget and run.compute.solve:
+        from lra.compute.solve import solve
+
         run, solved = solve(run, budget)
     first = phase_one(run)
     check = BudgetCheck(run, count_run(run), count_run(first) if first else None, budget, solved)
@@ -121,6 +122,8 @@ def refusal(check: BudgetCheck, budget: Budget) -> str:
 
 
 def _advice(run: Run, budget: Budget, outside: dict[str, float]) -> str:
+    from lra.compute.solve import closest, range_of
+
     if "examples" in outside:
         if run.pretrain.recipe and run.compute.both_phases:
             return "both phases count: lower pretrain.recipe.steps and protocol.recipe.steps"

@@ -1,5 +1,5 @@
 """Tasks by their names (of this package, registered classes, installed packages), and options by
-the words of a config or a command.
+the words of a config or a command. A task's module is imported when its name is used.
 
 A class needs its facts and `splits`; Task has a default for everything else (docs/tasks.md).
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import pkgutil
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -28,20 +29,33 @@ _registered: dict[str, type[Task]] = {}
 T = TypeVar("T", bound=type[Task])
 
 
-@functools.cache
-def builtin_tasks() -> dict[str, Task]:
-    """Import the tasks of this package: by name, in the order of the benchmark's tables."""
-    from lra.data.image import Image, Image8
-    from lra.data.listops.task import ListOps
-    from lra.data.pathfinder.task import PATHFINDERS
-    from lra.data.probes import Fuzzy, Memorise, Single
-    from lra.data.recall import Recall
-    from lra.data.retrieval import Retrieval
-    from lra.data.text import Text
+# The tasks of this package in the order of the benchmark's tables, and where each is made.
+BUILTIN = {
+    "listops": "lra.data.listops.task:ListOps",
+    "text": "lra.data.text:Text",
+    "retrieval": "lra.data.retrieval:Retrieval",
+    "image": "lra.data.image:Image",
+    "pathfinder": "lra.data.pathfinder.task:Pathfinder32",
+    "pathfinder64": "lra.data.pathfinder.task:Pathfinder64",
+    "pathx": "lra.data.pathfinder.task:PathX",
+    "pathfinder256": "lra.data.pathfinder.task:Pathfinder256",
+    "image8": "lra.data.image:Image8",
+    "recall": "lra.data.recall:Recall",
+    "single": "lra.data.probes:Single",
+    "fuzzy": "lra.data.probes:Fuzzy",
+    "memorise": "lra.data.probes:Memorise",
+}
 
-    tasks: list[Task] = [ListOps(), Text(), Retrieval(), Image()]
-    tasks += [*PATHFINDERS, Image8(), Recall(), Single(), Fuzzy(), Memorise()]
-    return {task.name: task for task in tasks}
+
+@functools.cache
+def _builtin(name: str) -> Task:
+    task: Task = pkgutil.resolve_name(BUILTIN[name])()
+    return task
+
+
+def builtin_tasks() -> dict[str, Task]:
+    """Import all tasks of this package, in the order of BUILTIN."""
+    return {name: _builtin(name) for name in BUILTIN}
 
 
 def lra_tasks() -> list[str]:
@@ -54,13 +68,13 @@ def added_tasks() -> list[str]:
 
 
 def names() -> list[str]:
-    return [*builtin_tasks(), *added_tasks()]
+    return [*BUILTIN, *added_tasks()]
 
 
 def get(name: str) -> Task:
-    """Give the task of that name; an installed one is imported now."""
-    if name in builtin_tasks():
-        return builtin_tasks()[name]
+    """Give the task of that name, which is imported now."""
+    if name in BUILTIN:
+        return _builtin(name)
     entry = groups.installed(ENTRY_POINTS).get(name)
     if entry is not None and name not in _registered:
         try:
@@ -118,7 +132,7 @@ def check_class(task: type[Task]) -> None:
         raise UserError(
             f"the name of a task is lower-case letters, digits and underscores, not {name!r}"
         )
-    if name in builtin_tasks():
+    if name in BUILTIN:
         raise UserError(f"there is a task '{name}' already; choose another name")
     if missing := [key for key in ("classes", "vocab", "max_length") if not hasattr(task, key)]:
         raise UserError(f"task '{name}' lacks {', '.join(missing)}")

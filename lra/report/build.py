@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from lra import data
 from lra.base.config import UserError
+from lra.data.registry import BUILTIN
 from lra.data.rules import FILE as RULES
 from lra.data.rules import read_scores
 from lra.report.effects import agreements, effects
@@ -205,7 +205,7 @@ def _columns(runs: pd.DataFrame, setting: str) -> list[str]:
     if setting:
         first = runs.drop_duplicates("column").set_index("column")[setting]
         return sorted(first.index, key=lambda name: sortable(first[name]))
-    place = {name: i for i, name in enumerate(data.builtin_tasks())}  # others follow, by name
+    place = {name: i for i, name in enumerate(BUILTIN)}  # others follow, by name
     return sorted(runs["column"].unique(), key=lambda task: (place.get(task, 99), task))
 
 

@@ -30,7 +30,7 @@ from lra.base.config import (
     UserError,
     nearest,
 )
-from lra.data.registry import check_options
+from lra.data.registry import BUILTIN, check_options
 from lra.settings.errors import explained
 from lra.settings.experiment import Experiment
 from lra.settings.presets import take_cost_facts
@@ -243,7 +243,7 @@ def _schema(cfg: DictConfig) -> DictConfig:
 def row_of_own_task(cfg: DictConfig) -> None:
     """Give the protocol the row of a task that is not ours: the task's settings over `others`."""
     name, rows = OmegaConf.select(cfg, "task.name"), cast(Any, cfg.protocol.get("tasks") or {})
-    if name in (None, *rows, *data.builtin_tasks()) or "others" not in rows:
+    if name in (None, *rows, *BUILTIN) or "others" not in rows:
         return
     task = data.get(name)
     if unknown := sorted(task.settings.keys() - rows.others.keys()):

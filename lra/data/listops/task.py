@@ -22,7 +22,7 @@ import numpy as np
 
 from lra.base.config import UserError
 from lra.data.arrays import SPLITS, Example, Split
-from lra.data.listops import balanced, generator, tokens
+from lra.data.listops import generator, tokens
 from lra.data.sources import release
 from lra.data.store import read_errors
 from lra.data.task import Job, RawSplit, Source, TaskOptions, read_by
@@ -117,6 +117,8 @@ class ListOps(release.ReleasedTask):
         workers = job.workers if sum(counts.values()) > FEW else 1
         shape, make = _shape(options), generator.block
         if options.balanced:
+            from lra.data.listops import balanced
+
             odds = balanced.odds(shape, options.seed, workers)
             make = functools.partial(balanced.balanced_block, odds=odds)
         stream = generator.generate(shape, seed=options.seed, workers=workers, make=make)

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -112,12 +113,10 @@ class Pathfinder(Task):
                 yield Example(pixels, row.label)
 
 
-PATHFINDERS = (
-    Pathfinder("pathfinder", "are two discs on one path", 32),
-    Pathfinder("pathfinder64", "Pathfinder at 64 x 64", 64),
-    Pathfinder("pathx", "Path-X: Pathfinder at 128 x 128", 128),
-    Pathfinder("pathfinder256", "Pathfinder at 256 x 256", 256),
-)
+Pathfinder32 = partial(Pathfinder, "pathfinder", "are two discs on one path", 32)
+Pathfinder64 = partial(Pathfinder, "pathfinder64", "Pathfinder at 64 x 64", 64)
+PathX = partial(Pathfinder, "pathx", "Path-X: Pathfinder at 128 x 128", 128)
+Pathfinder256 = partial(Pathfinder, "pathfinder256", "Pathfinder at 256 x 256", 256)
 
 
 def divide(options: PathfinderOptions, keys: Sequence[str]) -> dict[str, np.ndarray]:

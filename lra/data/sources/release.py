@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 from lra.base.config import UserError
 from lra.base.disk import disk_errors
 from lra.data.parallel import track
-from lra.data.sources import archives
 from lra.data.store import lock, new_folder
 from lra.data.task import BUNDLED, Job, Source, Task
 
@@ -87,6 +86,8 @@ class ReleasedTask(Task):
 def _unpack(archive: Path, wanted: str, target: Path) -> None:
     """Write the files below `wanted`, and nothing else of the archive: a link or a device is passed
     over, so no name leads out of the target."""
+    from lra.data.sources import archives
+
     places = tuple(posixpath.normpath(f"{place}/{wanted}") + "/" for place in PLACES)
     tasks = set()
     with archives.opened(archive) as files:

@@ -20,7 +20,6 @@ from luna.base import LunaError
 from luna.kernels import checked, cpu
 from luna.kernels.checked import on_gpu
 from luna.kernels.luna_attention.operator import attention, check_tensors
-from luna.kernels.luna_attention.reference import plain
 from luna.kernels.scalar_mlp import OUTPUTS, SLOPES, Activation, Nonneg, at_least_single
 from luna.kernels.scalar_mlp.operator import check_mlps, tables
 
@@ -95,6 +94,8 @@ def luna_attention(
         if compare and not no_kernel:
             no_kernel = not _kernels_are_right(q, k, v, real, *parameters, **options)
     if no_kernel:
+        from luna.kernels.luna_attention.reference import plain
+
         out, c = plain(q.to(inside), k.to(inside), v.to(inside), mask, *parameters, **options)
         return out.to(dtype), c
 
@@ -111,6 +112,8 @@ def luna_attention(
 
 
 def _kernels_are_right(*tensors: Tensor, **options: Any) -> bool:
+    from luna.kernels.luna_attention.reference import plain
+
     def kernels(*tensors: Tensor) -> Tensor:
         return luna_attention(*tensors, **options)[0][-1:]
 

@@ -29,7 +29,6 @@ from torch import Tensor
 from luna.base import zero_padding
 from luna.kernels import cpu
 from luna.kernels.linear_blocks import Maps, Parameters, blocked_sums
-from luna.kernels.luna_attention.reference import features
 from luna.kernels.scalar_mlp import OUTPUTS, Nonneg
 from luna.kernels.scalar_mlp.by_numba import find_intervals, grid
 from luna.kernels.scalar_mlp.operator import look_up
@@ -139,6 +138,8 @@ def causal_attention(
     eps: float,
 ) -> tuple[Tensor, Tensor]:
     """o (B, H, n, e) and the denominators' c (B, H, n); 0 at padding."""
+    from luna.kernels.luna_attention.reference import features
+
     q, k, v = (zero_padding(t, mask) for t in (q, k, v))
     keys, *cells = grid(keys)
     relu = nonneg is True  # relu is part of the look-up

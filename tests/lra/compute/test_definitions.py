@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pkgutil
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lra.compute.count import count_run
-from lra.compute.definitions import OPERATORS
+from lra.compute.definitions import DEFINITIONS, OPERATORS, definition
 
 from ..conftest import composed
 from .kit import HEADS, LAYERS, D, counted, short_run, with_attention
@@ -23,6 +25,14 @@ def test_lunas_mlps_count_the_same_however_they_are_evaluated(shared: bool, shar
     fast, dense = (count_run(run).parts["attention"] for run in runs)
     assert fast.flops == dense.flops
     assert fast.executed_flops < dense.executed_flops < dense.flops
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_is_found_by_the_name_of_its_class(name: str):
+    """And by that of a parent: else a class that is renamed would be counted by its code."""
+    cls = pkgutil.resolve_name(name)
+    for kind in (cls, type("Child", (cls,), {})):
+        assert definition(kind.__new__(kind)) is DEFINITIONS[name]
 
 
 def test_sinkhorn_in_the_log_domain_is_no_product_for_torch():

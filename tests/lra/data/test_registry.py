@@ -21,7 +21,7 @@ from lra.report.build import build
 from lra.report.specs import TableSpec
 from lra.results.frame import frame_of
 
-from ..conftest import SMALL
+from ..conftest import SMALL, command
 
 SETTINGS = [word for word in SMALL if not word.startswith(("task", "protocol.data"))]
 
@@ -74,6 +74,24 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
 
     yield write
     sys.modules.pop("parity_task", None)
+
+
+def test_a_task_imports_no_other():
+    code = (
+        "import sys, lra, lra.training.run\n"
+        "lra.compose(['task=listops', 'attention=softmax'])\n"
+        "print(*sorted(m for m in sys.modules if m.startswith('lra.data.')))"
+    )
+    done = command("-c", code)
+    assert "lra.data.listops.task" in done.stdout.split(), done.stderr
+    others = ("image", "text", "retrieval", "pathfinder", "recall", "probes", "sources.tfds")
+    assert not [m for m in done.stdout.split() if m.removeprefix("lra.data.").startswith(others)]
+
+
+def test_a_builtin_task_is_where_it_is_said_to_be():
+    assert {name: task.name for name, task in data.builtin_tasks().items()} == {
+        name: name for name in registry.BUILTIN
+    }
 
 
 def composed(tmp_path: Path, *words: str) -> Any:
