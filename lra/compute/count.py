@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 import luna
 from lra.base.config import Mask
+from lra.compute.compiler import without_compiler
 from lra.compute.definitions import OPERATORS, definition
 from lra.model import pretrain
 from lra.model.backbone import EncoderBlock
@@ -74,10 +75,11 @@ def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) ->
     facts = repr((run.task, sorted(options.items()), run.model, run.protocol, phase))
     key, masked = (luna.get(run.attention["name"]), facts), run.protocol.data.mask is not Mask.none
     if key not in _counts:
-        try:
-            _counts[key] = count_network(build(run, "meta"), masked=masked)
-        except (NotImplementedError, RuntimeError):  # its shapes depend on values
-            _counts[key] = count_network(build(run, "cpu"), masked=masked)
+        with without_compiler():
+            try:
+                _counts[key] = count_network(build(run, "meta"), masked=masked)
+            except (NotImplementedError, RuntimeError):  # its shapes depend on values
+                _counts[key] = count_network(build(run, "cpu"), masked=masked)
     return _counts[key]
 
 
