@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +15,7 @@ from lra.compute.count import Count, count_run
 from lra.model.pretrain import phase_one
 from lra.settings.compose import Run
 
+SILENCE = 2.0  # seconds after which counting says what it does
 SIZES = ("parameters", "flops")
 LABELS = {"parameters": "parameters", "flops": "FLOPs", "examples": "examples"}
 
@@ -86,6 +91,19 @@ class BudgetCheck:
             "exempt": self.run.compute.exempt,
             "solved": {option: list(change) for option, change in self.solved.items()},
         }
+
+
+@contextmanager
+def counting() -> Iterator[None]:
+    """Say on standard error that a run is counted if that takes longer than SILENCE."""
+    words = ("counting parameters and FLOPs ...",)
+    timer = threading.Timer(SILENCE, print, words, {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def check_budget(run: Run) -> BudgetCheck:

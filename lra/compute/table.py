@@ -21,7 +21,7 @@ from lra.base.config import Gate
 from lra.base.disk import write_atomically
 from lra.compute.budget import times
 from lra.compute.count import PartCount, slot_flops
-from lra.compute.gate import BudgetCheck, check_budget
+from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.compute.solve import closest
 from lra.settings.compose import Run, compose
 
@@ -45,7 +45,8 @@ def main(arguments: Namespace) -> None:
 def show_run(run: Run) -> None:
     """Print the cost of each part, also for a run that its budget would refuse."""
     mode = Gate.off if run.compute.mode is Gate.off else Gate.report
-    check = check_budget(replace(run, compute=replace(run.compute, mode=mode)))
+    with counting():
+        check = check_budget(replace(run, compute=replace(run.compute, mode=mode)))
     parts = {name: part for name, part in check.count.parts.items() if part != PartCount()}
     lines = {
         name: [

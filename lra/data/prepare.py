@@ -72,19 +72,26 @@ def with_fingerprint(data_dir: Path, task: str, fingerprint: str) -> Prepared | 
 def find_or_prepare(
     options: TaskOptions, *, max_length: int, data_dir: str | Path, workers: int | None = None
 ) -> Prepared:
-    """Open the prepared data, prepared now if they are missing. If that takes a download, UserError
-    gives the command instead."""
+    """Open the prepared data, prepared now if they are missing; see `refuse_download`."""
     where: dict[str, Any] = {"max_length": max_length, "data_dir": data_dir}
     if prepared := find_prepared(options, **where):
         return prepared
+    refuse_download(options, **where)
     task = registry.of(options)
-    if task.needs_download(options, Path(data_dir)):
+    print(f"{task.name} is not prepared yet ({task.provenance(options)}); preparing it now")
+    return prepare(options, **where, workers=workers)
+
+
+def refuse_download(options: TaskOptions, *, max_length: int, data_dir: str | Path) -> None:
+    """UserError, with the command that prepares them, where data are missing that would have to be
+    downloaded: no run downloads anything."""
+    where: dict[str, Any] = {"max_length": max_length, "data_dir": data_dir}
+    task = registry.of(options)
+    if task.needs_download(options, Path(data_dir)) and find_prepared(options, **where) is None:
         raise UserError(
             f"{task.name} is not prepared in {data_dir} and has to be downloaded: "
             f"run `{prepare_command(options, **where)}`"
         )
-    print(f"{task.name} is not prepared yet ({task.provenance(options)}); preparing it now")
-    return prepare(options, **where, workers=workers)
 
 
 def prepare(

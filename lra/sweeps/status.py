@@ -95,14 +95,19 @@ def _locked(lock: Path) -> bool:
 
 
 def _progress(folder: Path, status: dict[str, Any]) -> str:
-    """`step 40/100 (40%), 0:00:30 left`, at the mean speed of the whole run."""
+    """`step 40/100 (40%), 0:00:30 left`, at the mean speed since the first row of metrics.csv: the
+    steps before it may have compiled."""
     step, steps = status.get("step"), status.get("steps")
     if not step or not steps:
         return "starting"
     done = f"step {step}/{steps} ({step / steps:.0%})"
-    if not (rows := read_metrics(folder / "metrics.csv")):
+    points = [(int(r["step"]), float(r["seconds"])) for r in read_metrics(folder / "metrics.csv")]
+    if not points:
         return done
-    per_step = float(rows[-1]["seconds"]) / int(rows[-1]["step"])
+    (first, before), (last, seconds) = points[0], points[-1]
+    if first == last:  # a single row
+        first, before = 0, 0.0
+    per_step = (seconds - before) / (last - first)
     return f"{done}, {timedelta(seconds=round((steps - step) * per_step))} left"
 
 

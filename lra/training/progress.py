@@ -6,6 +6,7 @@ import csv
 import math
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from lra.runs.folder import RunFolder, read_metrics, score_of, writing
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
 
+COMPILING = "compiling LUNA's CPU code (once, about 15 s)"
 BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits for a GPU
 
 
@@ -94,6 +96,7 @@ class ProgressReport(pl.Callback):
         self._shown, self._dev = time.monotonic(), ""
         columns = ("{task.description}", BarColumn(None), "{task.fields[text]}")
         self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._stop_listening: Callable[[], None] = lambda: None
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         if not trainer.is_global_zero:
@@ -101,6 +104,14 @@ class ProgressReport(pl.Callback):
         if self.style == "bar":
             self._bar.add_task(_step(trainer), total=trainer.max_steps, text="")
             self._bar.start()
+        if self.style != "off" and module.device.type == "cpu":
+            self._stop_listening = before_compiling(lambda: self._say(f"  {COMPILING}"))
+
+    def _say(self, line: str) -> None:
+        if self.style == "bar":
+            self._bar.console.print(line, highlight=False)
+        elif self.style == "lines":
+            print(line, flush=True)
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
         if trainer.is_global_zero:
@@ -111,30 +122,55 @@ class ProgressReport(pl.Callback):
         if module.meter.sums is not None:  # its mean would wait for other processes
             loss, hits, scored, _ = module.meter.sums.tolist()
             numbers = [f"loss {loss / scored:.3f}", f"acc {hits / scored:.1%}", self._dev]
-        # Of the whole run, evaluations included, as `lra status` has it.
-        speed = step / max(sum(module.clock.read().values()), 1e-9)
-        numbers += [
-            f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s",
-            f"{clock((trainer.max_steps - step) / speed)} left",
-        ]
+        # Evaluations included, as `lra status` has it, but not the first step after a start: it
+        # compiles, and takes a hundred times as long as the others.
+        if steps := module.clock.steps["training"]:
+            seconds = module.clock.read()
+            speed = steps / max(seconds["training"] + seconds["evaluation"], 1e-9)
+            numbers += [
+                f"{speed:.2g} steps/s" if speed < 1 else f"{speed:.1f} steps/s",
+                f"{clock((trainer.max_steps - step) / speed)} left",
+            ]
         text = "  ".join(filter(None, numbers))
         for task in self._bar.task_ids:
             self._bar.update(task, completed=step, description=_step(trainer), text=text)
         if self.style == "lines":
-            print(f"  {_step(trainer)}  {text}", flush=True)
+            print(f"  {_step(trainer)}  {text}".rstrip(), flush=True)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
         self._dev = f"dev {accuracy:.1%}"
-        line = f"  {_step(trainer)}  dev loss {loss:.3f}  dev acc {accuracy:.1%}"
-        if self.style == "bar":
-            self._bar.console.print(line, highlight=False)
-        elif self.style == "lines":
-            print(line, flush=True)
+        self._say(f"  {_step(trainer)}  dev loss {loss:.3f}  dev acc {accuracy:.1%}")
 
     def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
+        self._stop_listening()
+        self._stop_listening = lambda: None  # a test is torn down too
         if self._bar.live.is_started:
             self._bar.stop()
+
+
+def before_compiling(say: Callable[[], None]) -> Callable[[], None]:
+    """Call `say` before numba compiles for the first time, which it does not where it finds machine
+    code on disk. Returns a function that ends this."""
+    kernels = sys.modules.get("luna.kernels.cpu")  # imported by the methods that have kernels
+    if kernels is None or not kernels.AVAILABLE:
+        return lambda: None
+    from numba.core import event
+
+    class FirstCompilation(event.Listener):
+        said = False
+
+        def on_start(self, _: Any) -> None:
+            if not self.said:
+                self.said = True
+                say()
+
+        def on_end(self, _: Any) -> None:
+            """numba asks for both."""
+
+    kind, listener = "numba:compile", FirstCompilation()
+    event.register(kind, listener)
+    return lambda: event.unregister(kind, listener)
 
 
 def introduce(check: BudgetCheck, prepared: Prepared) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,9 @@ import torch
 import luna
 from lra import data
 from lra.base import code
-from lra.compute.gate import BudgetCheck, check_budget
+from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.data.arrays import Prepared
-from lra.data.prepare import find_or_prepare
+from lra.data.prepare import find_or_prepare, refuse_download
 from lra.model.pretrain import build_network, carry, phase_one
 from lra.runs import environment
 from lra.runs.answers import Answers, write_answers
@@ -38,12 +39,17 @@ def train(run: Run, command: str = "") -> Path:
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     check_device(run)
-    check = check_budget(run)  # before the data: a wrong option costs no preparation
+    data_of_run: dict[str, Any] = {
+        "max_length": run.protocol.data.max_length,
+        "data_dir": run.data_dir,
+    }
+    refuse_download(run.task, **data_of_run)  # before anything is counted
+    with counting() if is_main_process() else nullcontext():
+        check = check_budget(run)  # before the data: a wrong option costs no preparation
     run = check.run
     module = build(run)
     code.keep_loaded()  # before the data, whose preparation may take long
-    length = run.protocol.data.max_length
-    prepared = find_or_prepare(run.task, max_length=length, data_dir=run.data_dir)
+    prepared = find_or_prepare(run.task, **data_of_run)
     prepared.check_hashes()
     folder = RunFolder(run, prepared.fingerprint, again=True)
     before = folder.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import asdict, replace
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 import luna
 from lra import data
 from lra.base.config import Gate, UserError
-from lra.compute import solve
+from lra.compute import gate, solve
 from lra.compute.budget import times
 from lra.compute.count import count_run
 from lra.compute.gate import check_budget
@@ -160,6 +161,28 @@ def test_nothing_is_prepared_or_written_for_a_run_that_is_refused(small, tmp_pat
     with pytest.raises(UserError, match="outside the compute budget of luna"):
         runner.train(small("compute=matched", f"data_dir={tmp_path / 'data'}"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_data_are_found_before_anything_is_counted(monkeypatch, tmp_path):
+    monkeypatch.setattr(runner, "check_budget", lambda run: pytest.fail("it was counted"))
+    with pytest.raises(UserError, match=r"text is not prepared in .* run `lra data prepare text"):
+        runner.train(compose(["task=text", f"data_dir={tmp_path}"]))
+
+
+def test_counting_says_so_if_it_takes_long(monkeypatch, capsys):
+    def end_of_timers() -> None:
+        for thread in threading.enumerate():
+            if isinstance(thread, threading.Timer):
+                thread.join()
+
+    with gate.counting():
+        pass
+    end_of_timers()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(gate, "SILENCE", 0)
+    with gate.counting():
+        end_of_timers()
+    assert capsys.readouterr().err == "counting parameters and FLOPs ...\n"
 
 
 def test_a_plug_in_is_held_to_the_budget():

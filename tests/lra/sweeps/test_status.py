@@ -54,7 +54,8 @@ def test_a_run_is_lost_when_no_process_holds_its_lock(
     tmp_path, facts: dict[str, Any], locked: bool, state: str
 ):
     place = folder(tmp_path, status="running", step=40, steps=100, **facts)
-    text = "step,train_loss,seconds\n10,1,5\n20,1,10\n25,"  # the last line is being written
+    # The first steps compiled; the last line is being written.
+    text = "step,train_loss,seconds\n10,1,105\n20,1,110\n25,"
     (place / "metrics.csv").write_text(text, encoding="utf-8")
     with (place / "lock").open() as handle:
         if locked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,14 +32,17 @@ def shown(monkeypatch, capsys):
         folder: Any = SimpleNamespace(run=run, progress=lambda step, steps: None)
         trainer: Any = SimpleNamespace(is_global_zero=True, max_steps=50_000, global_step=0)
         trainer.callback_metrics = {"dev/loss": 2.0, "dev/accuracy": 0.345}
-        clock = SimpleNamespace(read=lambda: dict.fromkeys("ab", trainer.global_step / 2))
-        module: Any = SimpleNamespace(meter=LossMeter(), clock=clock)
+        clock = SimpleNamespace(steps={"starting": 1, "training": 0})
+        seconds = {"starting": 100.0}  # of the first step, which does not count
+        others = ("training", "evaluation")
+        clock.read = lambda: seconds | dict.fromkeys(others, clock.steps["training"] / 2)
+        module: Any = SimpleNamespace(meter=LossMeter(), clock=clock, device=torch.device("cpu"))
         choice = torch.arange(16) // 9  # 7 of 16 are 1
         module.meter.update(torch.tensor(1.234), choice, torch.ones(16).long())
         report = ProgressReport(folder)
         report.on_train_start(trainer, module)
         for step in range(1, 301):
-            trainer.global_step = step
+            trainer.global_step, clock.steps["training"] = step, step - 1
             report.on_train_batch_end(trainer, module)
             if step == 100:
                 report.on_validation_end(trainer, module)
@@ -62,5 +66,31 @@ def test_a_bar_has_step_numbers_and_time_left(shown):
 
 
 def test_without_a_terminal_there_are_plain_lines(shown):
-    assert shown("lines")[-1] == f"  step   300/50000  {NUMBERS}"
+    lines = shown("lines")
+    assert lines[0] == "  step     1/50000  loss 1.234  acc 43.8%"  # nothing is known of the rest
+    assert lines[-1] == f"  step   300/50000  {NUMBERS}"
     assert shown("off") == []
+
+
+def test_compiling_is_said_once_and_only_where_it_happens(tmp_path, monkeypatch):
+    numba = pytest.importorskip("numba")
+    monkeypatch.setattr(numba.core.config, "CACHE_DIR", str(tmp_path))
+    source = "def double(x):\n    return 2 * x\n"
+    (tmp_path / "own_kernel.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_kernel
+
+    from luna.kernels import cpu
+
+    said: list[str] = []
+    monkeypatch.setitem(sys.modules, "luna.kernels.cpu", cpu)
+    stop = progress.before_compiling(lambda: said.append("compiling"))
+    kernel = numba.njit(own_kernel.double, cache=True)
+    assert (kernel(1), kernel(1.5), said) == (2, 3.0, ["compiling"])  # two types
+    stop()
+    stop = progress.before_compiling(lambda: said.append("compiling again"))
+    assert numba.njit(own_kernel.double, cache=True)(1) == 2  # from the disk
+    assert said == ["compiling"]
+    assert numba.njit(own_kernel.double)(1) == 2
+    assert said == ["compiling", "compiling again"]
+    stop()
