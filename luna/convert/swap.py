@@ -23,6 +23,8 @@ from luna.convert.layers import Site, find_sites, is_hugging_face, position_limi
 from luna.registry import build
 
 PHI = f".{host.NAME}.attention."  # between a layer's name and that of a tensor of its feature map
+# Settings of a slot that each layer takes from the softmax attention that it replaces.
+OF_THE_HOST = ("n_heads", "head_dim", "causal", "dropout", "layer", "n_layers")
 
 ModelInputs = Mapping[str, Tensor] | Tensor  # a model's keywords, with or without labels, or one
 
@@ -59,6 +61,42 @@ def convert(
     seed     of the new parameters and of random features
     options  of the method, as in `luna.build`; None: the preset's value
     """
+    _refuse_model(model)
+    _refuse_settings_of_the_host(options)
+    fingerprint = weights_hash(model)
+    model = model if inplace else copy.deepcopy(model)
+
+    # Which layers change, and with which options.
+    sites = find_sites(model)
+    numbers = _choose(layers, len(sites))
+    options, preset = _with_preset(attention, preset, options, sites[0].head_dim)
+    max_len = position_limit(model) if max_len is None else max_len
+
+    # All are built before the model changes, so that a wrong option leaves it as it was.
+    attentions = _build_attentions(sites, numbers, attention, options, max_len, seed)
+    _refuse_divisors(attention, attentions)
+
+    # What `describe` says of the model from now on; it is saved in config.json.
+    description = {
+        "method": attention,
+        "options": options,
+        "preset": preset,
+        "layers": [sites[i].name for i in numbers],
+        "layer_numbers": numbers,
+        "max_len": max_len,
+        "seed": seed,
+        "teacher": fingerprint,
+        "stage": "swap",
+        **({"causal": True} if sites[0].causal else {}),
+        "versions": {"luna": luna.__version__, "torch": str(torch.__version__)},
+    }
+    for site, new in zip(sites, attentions, strict=True):
+        _attach(model, site, new)
+    _activate(model, sites, description)
+    return model
+
+
+def _refuse_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise LunaError(
             f"linearize wants a loaded model, not {model!r}: "
@@ -70,53 +108,48 @@ def convert(
         )
     if hasattr(model, "_orig_mod"):
         raise LunaError("this model is compiled: convert it first, then torch.compile the result")
-    fingerprint = weights_hash(model)
-    model = model if inplace else copy.deepcopy(model)
-    sites = find_sites(model)
-    numbers = _choose(layers, len(sites))
-    by_preset = presets(attention, sites[0].head_dim)
+
+
+def _refuse_settings_of_the_host(options: Mapping[str, Any]) -> None:
+    given = [name for name in OF_THE_HOST if name in options]
+    if given:
+        raise LunaError(
+            f"a conversion cannot be given {', '.join(given)}: an attention takes that from the "
+            "softmax attention that it replaces"
+        )
+
+
+def _with_preset(
+    attention: str, preset: str | None, options: Mapping[str, Any], head_dim: int
+) -> tuple[dict[str, Any], str | None]:
+    """The options filled up by a preset, and the name of the first preset that has just these."""
+    by_preset = presets(attention, head_dim)
     if preset is not None and preset not in by_preset:
         problem = f"conversion to '{attention}' has no preset '{preset}'"
         raise LunaError(problem + nearest(preset, by_preset))
+    default = next(iter(by_preset), "")
     without_none = {name: value for name, value in options.items() if value is not None}
-    options = by_preset.get(preset or next(iter(by_preset), ""), {}) | without_none
-    same = (name for name, values in by_preset.items() if values.items() <= options.items())
-    max_len = position_limit(model) if max_len is None else max_len
-    attentions = [
-        build_attention(
-            site,
-            *((attention, options) if i in numbers else ("softmax", {})),
-            max_len=max_len,
-            seed=seed * len(sites) + i,
-        )
-        for i, site in enumerate(sites)
-    ]  # all are built before the model changes, so that a wrong option leaves it as it was
+    filled = by_preset.get(preset or default, {}) | without_none
+    same = [name for name, values in by_preset.items() if values.items() <= filled.items()]
+    return filled, same[0] if same else None
+
+
+def _refuse_divisors(attention: str, attentions: Iterable[Attention]) -> None:
+    """Refuse all but means of values."""
     if any(getattr(new, "normalise", "sum") != "sum" for new in attentions):
         raise LunaError(
             f"a conversion to '{attention}' must divide by the sum of weights (normalise='sum'): "
             "the layers after it expect means of values, at the teacher's scale"
         )
-    description = {
-        "method": attention,
-        "options": options,
-        "preset": next(same, None),
-        "layers": [sites[i].name for i in numbers],
-        "layer_numbers": numbers,
-        "max_len": max_len,
-        "seed": seed,
-        "teacher": fingerprint,
-        "stage": "swap",
-        **({"causal": True} if sites[0].causal else {}),
-        "versions": {"luna": luna.__version__, "torch": str(torch.__version__)},
-    }
-    for site, new in zip(sites, attentions, strict=True):
-        module = site.module
-        if not is_hugging_face(module):
-            module = host.TimmLinearAttention(module)
-            _replace(model, site.name, module)
-        host.ConvertedLayer(new).attach(module)
-    _activate(model, sites, description)
-    return model
+
+
+def _attach(model: nn.Module, site: Site, new: Attention) -> None:
+    """Let the module of a site run the new attention; timm's modules are replaced for that."""
+    module = site.module
+    if not is_hugging_face(module):
+        module = host.TimmLinearAttention(module)
+        _replace(model, site.name, module)
+    host.ConvertedLayer(new).attach(module)
 
 
 def _activate(model: nn.Module, sites: Sequence[Site], description: dict[str, Any]) -> None:
@@ -208,7 +241,8 @@ def forward(model: nn.Module, batch: ModelInputs, *, labels: bool = False) -> An
     if isinstance(batch, Tensor):
         return model(batch.to(device), **no_state)
     if "input_ids" in batch:
-        n, limit = batch["input_ids"].shape[1], position_limit(model)
+        n = batch["input_ids"].shape[1]
+        limit = position_limit(model)
         if n > limit:
             raise LunaError(
                 f"a text of {n} tokens is longer than the model's {limit} positions: "
@@ -269,3 +303,23 @@ def build_attention(
     attention.train(site.module.training)
     # Sums of features need float32, whatever the host's precision.
     return attention.to(next(site.module.parameters()).device)
+
+
+def _build_attentions(
+    sites: Sequence[Site],
+    numbers: Sequence[int],
+    method: str,
+    options: dict[str, Any],
+    max_len: int,
+    seed: int,
+) -> list[Attention]:
+    """One for each site: the method where a number names the site, else softmax."""
+    attentions = []
+    for i, site in enumerate(sites):
+        seed_of_site = seed * len(sites) + i
+        if i in numbers:
+            new = build_attention(site, method, options, max_len=max_len, seed=seed_of_site)
+        else:
+            new = build_attention(site, "softmax", {}, max_len=max_len, seed=seed_of_site)
+        attentions.append(new)
+    return attentions
