@@ -90,7 +90,7 @@ def kl_by_step(records: Sequence[Record]) -> pd.DataFrame:
 
 def draw_kl(records: Sequence[Record], out: Path) -> list[Path]:
     """One panel per layer, all on one scale, a line per label with the range of its seeds."""
-    from luna.convert.train import KL_WARNING
+    from luna.convert.stage1 import KL_WARNING
 
     frame = kl_by_step(records)
     methods = frame.groupby("label", sort=False)["method"].first()

@@ -13,9 +13,10 @@ transformers is imported where it is needed; it is the extra `luna-lra[convert]`
 
 from luna.convert.maps import attention_maps
 from luna.convert.saving import load
+from luna.convert.stage1 import distill
+from luna.convert.stage2 import finetune
 from luna.convert.swap import convert, describe, feature_parameters, revert
 from luna.convert.text import TextFile
-from luna.convert.train import distill, finetune
 
 __all__ = [
     "TextFile",

@@ -24,8 +24,11 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert import tasks
+from luna.convert.loop import STATES, Log, write_whole
 from luna.convert.maps import LossOf, MapLoss
 from luna.convert.recipe import ConversionRecipe
+from luna.convert.stage1 import distill
+from luna.convert.stage2 import finetune
 from luna.convert.swap import (
     convert,
     describe,
@@ -36,7 +39,6 @@ from luna.convert.swap import (
 )
 from luna.convert.tasks.base import HELD_OUT, predict
 from luna.convert.tasks.metrics import constant
-from luna.convert.train import STATES, Log, distill, finetune, write_whole
 
 RESULT, MODEL = "result.json", "model"
 SCHEMA = 1

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert.recipe import ConversionRecipe
+from luna.convert.stage2 import Batches
 from luna.convert.swap import ModelInputs, forward
 from luna.convert.tasks.metrics import Metric
-from luna.convert.train import Batches
 
 HELD_OUT = "held_out"  # the part of train that chooses the best epoch, under select=train_split
 

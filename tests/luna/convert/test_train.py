@@ -12,9 +12,11 @@ import torch
 
 from luna.base import LunaError
 from luna.convert import attention_maps, convert, describe, distill, feature_parameters, finetune
+from luna.convert.dead_heads import redraw_dead
+from luna.convert.loop import STATES, write_whole
 from luna.convert.maps import Fit
+from luna.convert.stage2 import build_optimizer, rate_factor
 from luna.convert.swap import feature_maps
-from luna.convert.train import STATES, build_optimizer, rate_factor, redraw_dead, write_whole
 
 from .kit import Interrupted, accuracy, bert, comes_again, images, kill, logits, text, vit
 
