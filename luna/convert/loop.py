@@ -19,6 +19,7 @@ from luna.convert.swap import ModelInputs
 
 STATES = ("stage1.pt", "stage2.pt")  # the files of both stages' states in a run's folder
 
+Batches = Any  # of an epoch: a list or a loader, which has a length and is iterated repeatedly
 Log = Callable[[str], None]
 
 

@@ -11,10 +11,9 @@ after every epoch.
 from __future__ import annotations
 
 import itertools
-import json
-import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert import tasks
-from luna.convert.loop import STATES, Log, write_whole
+from luna.convert import run_folder, tasks
+from luna.convert.loop import Log
 from luna.convert.maps import LossOf, MapLoss
 from luna.convert.recipe import ConversionRecipe
+from luna.convert.run_folder import Scores
 from luna.convert.stage1 import distill
 from luna.convert.stage2 import finetune
 from luna.convert.swap import (
@@ -37,20 +37,11 @@ from luna.convert.swap import (
     own_loss,
     weights_hash,
 )
-from luna.convert.tasks.base import HELD_OUT, predict
+from luna.convert.tasks.base import HELD_OUT, ConversionData, ConversionTask, predict
 from luna.convert.tasks.metrics import constant
 
-RESULT, MODEL = "result.json", "model"
-SCHEMA = 1
-CARD = """\
-# A model of luna-lra
-
-Converted models are loaded by `luna.convert.load(folder)`, transformers alone refuses them.
-
-```json
-{}
-```
-"""
+OF_THE_RUN = ("model", "attention", "inplace", "seed")  # arguments of `convert`, never options
+STAGE_1_BATCHES = 2  # on which its maps are measured
 
 
 def run(
@@ -75,141 +66,66 @@ def run(
     attention  a method of the registry; None: finetune `teacher` itself, as it is
     origin     more facts for the record, such as the revision of the code
     """
-    spec, recipe, folder = tasks.get(task), recipe or ConversionRecipe(), Path(folder)
-    log = log or (lambda message: None)
-    fingerprint = spec.fingerprint(data)
-    identity: dict[str, Any] = {
-        "task": spec.name,
-        "attention": attention,
-        "options": dict(options or {}),
-        "recipe": recipe.facts(),
-        "seed": seed,
-        "teacher": weights_hash(teacher),
-        **({} if fingerprint is None else {"data": fingerprint}),
-    }
-    done = _finished(folder, identity)
+    spec = tasks.get(task)
+    recipe = recipe or ConversionRecipe()
+    folder = Path(folder)
+
+    # A run that has finished is looked up; what does not fit is refused before it starts.
+    identity = _identity(teacher, spec, data, attention, options, recipe, seed)
+    done = run_folder.finished(folder, identity)
     if done is not None:
-        _remove_states(folder)
+        run_folder.remove_states(folder)
         return done
     _check_head(teacher, spec, data)
-    opened = spec.data(spec, data, processor, recipe, seed)
-    _write_json(folder / "run.json", identity)
-    started = time.monotonic()
-    splits = [split for split in opened.labels if split != HELD_OUT]
-    scores: dict[str, dict[str, float]] = {}
-    distilled = finetuned = None
+    examples = spec.data(spec, data, processor, recipe, seed)
+    run_folder.start(folder, identity)
 
-    def answers(model: nn.Module, split: str) -> Tensor:
-        with evaluating(model):
-            return predict(model, opened.evaluation(split))
+    # Teacher, student, stage 1, stage 2: each leaves a score.
+    steps = Steps(spec, examples, recipe, attention, folder, seed, log or _say_nothing)
+    steps.score_teacher(teacher)
+    student = steps.swap(teacher, identity["options"])
+    steps.stage_1(student)
+    steps.stage_2(student)
 
-    def score(model: nn.Module) -> dict[str, float]:
-        """Score every split; after the first its name stands before the metric's."""
-        every: dict[str, float] = {}
-        for split, labels in opened.labels.items():
-            prefix = "" if split == splits[0] else f"{split}_"
-            numbers = spec.metric(answers(model, split), labels)
-            every |= {prefix + name: number for name, number in numbers.items()}
-        return every
-
-    student = teacher
-    loss: LossOf = own_loss
-    scores["teacher"] = score(teacher)
-    log(f"{spec.name}: teacher {scores['teacher']['score']:.4f}")
-    if attention is not None:
-        student = convert(teacher, attention, seed=seed, **identity["options"])
-        scores["swap"] = score(student)
-        log(f"{spec.name}: {attention} swapped in {scores['swap']['score']:.4f}")
-    phi = feature_parameters(student) if attention is not None else {}
-    if phi and recipe.stage1 is not None:
-        distilled = distill(
-            student,
-            opened.train(0),
-            steps=recipe.stage1_steps,
-            lr=recipe.stage1_lr,
-            loss=recipe.stage1,
-            # They do not depend on the seed, so that runs can be compared.
-            held_out=list(itertools.islice(opened.evaluation(splits[0]), 2)),
-            folder=folder,
-            log=log,
-        ).to_dict()
-        scores["stage1"] = score(student)
-        if recipe.joint:
-            loss = MapLoss(student, recipe.stage1).beside(loss, recipe.joint)
-    if recipe.epochs:
-        torch.manual_seed(seed)  # dropout
-        finetuned = finetune(
-            student,
-            opened.train,
-            score,
-            metric=f"{HELD_OUT}_score" if HELD_OUT in opened.labels else "score",
-            lr=recipe.lr,
-            phi_lr=recipe.phi_lr,
-            weight_decay=recipe.weight_decay,
-            epochs=recipe.epochs,
-            patience=recipe.patience,
-            schedule=recipe.schedule,
-            warmup=recipe.warmup,
-            loss=loss,
-            folder=folder,
-            log=log,
-        ).to_dict()
-        epochs = finetuned["epochs"]
-        scores["best"] = epochs[finetuned["best_epoch"] - 1]["scores"]
-        scores["last"] = epochs[-1]["scores"]
-
-    description = describe(student) or {}
-    device = next(student.parameters()).device
-    result = identity | {
-        **(origin or {}),
-        "schema": SCHEMA,
-        "status": "finished",
-        "options": identity["options"] | description.get("options", {}),
-        "preset": description.get("preset"),
-        "scores": scores,
-        **_recovery(scores, constant(opened.labels[splits[0]], spec.metric)["score"]),
-        "stage1": distilled,
-        "stage2": finetuned,
-        "predictions": {split: answers(student, split).tolist() for split in splits},
-        "labels": {split: opened.labels[split].tolist() for split in splits},
-        "phi_parameters": sum(p.numel() for p in phi.values()),
-        "train_examples": len(opened.examples),
-        "seconds": time.monotonic() - started,
-        "times": {"finished": datetime.now(UTC).isoformat(timespec="seconds")},
-        "torch": str(torch.__version__),
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-    }
-    model, partial = folder / MODEL, folder / f"{MODEL}.tmp"
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-    student.save_pretrained(partial)  # type: ignore[operator]
-    processor.save_pretrained(partial)
+    # The model is written before the record: a folder with a record is finished.
+    result = identity | dict(origin or {}) | steps.facts(student, identity["options"])
     made = {key: result[key] for key in (*identity, "scores", "floor", "recovery")}
-    card = CARD.format(json.dumps(made, indent=1))
-    (partial / "README.md").write_text(card, encoding="utf-8")
-    shutil.rmtree(model, ignore_errors=True)
-    partial.replace(model)
-    _write_json(folder / RESULT, result)
-    _remove_states(folder)
+    run_folder.save_model(folder, student, processor, made)
+    run_folder.finish(folder, result)
     return result
 
 
-def _recovery(scores: Mapping[str, Mapping[str, float]], floor: float) -> dict[str, Any]:
-    """Return the parts that are left, in percent, of the teacher's score and of its headroom above
-    a constant answer, which alone scores high on some tasks (MRPC: F1 81.2)."""
-    top = scores["teacher"]["score"]
-    final = next(scores[s]["score"] for s in ("best", "stage1", "swap", "teacher") if s in scores)
-    return {
-        "floor": floor,
-        "score": final,
-        "recovery": 100 * final / top if top > 0 else None,
-        "headroom_recovery": 100 * (final - floor) / (top - floor) if top > floor else None,
+def _identity(
+    teacher: nn.Module,
+    task: ConversionTask,
+    data: str | Path | None,
+    attention: str | None,
+    options: Mapping[str, Any] | None,
+    recipe: ConversionRecipe,
+    seed: int,
+) -> dict[str, Any]:
+    """What two runs share if and only if they are the same run."""
+    options = dict(options or {})
+    if taken := [name for name in OF_THE_RUN if name in options]:
+        raise LunaError(f"a run sets {', '.join(taken)} itself: leave it out of the options")
+    identity = {
+        "task": task.name,
+        "attention": attention,
+        "options": options,
+        "recipe": recipe.facts(),
+        "seed": seed,
+        "teacher": weights_hash(teacher),
     }
+    fingerprint = task.fingerprint(data)
+    if fingerprint is not None:
+        identity["data"] = fingerprint
+    return identity
 
 
-def _check_head(model: Any, task: tasks.ConversionTask, data: str | Path | None) -> None:
+def _check_head(model: Any, task: ConversionTask, data: str | Path | None) -> None:
     names = task.classes(data)
-    classes, needed = model.config.num_labels, 1 if names is None else len(names)
+    classes = model.config.num_labels
+    needed = 1 if names is None else len(names)
     if classes != needed:
         raise LunaError(
             f"the checkpoint's head has {classes} outputs, task '{task.name}' needs {needed}: give "
@@ -221,25 +137,138 @@ def _check_head(model: Any, task: tasks.ConversionTask, data: str | Path | None)
         model.config.problem_type = "regression" if classes == 1 else "single_label_classification"
 
 
-def _finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """Read the result in `folder`, if there is one; a LunaError if the folder is another run's."""
-    if (folder / "run.json").is_file():
-        there = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        other = [key for key, value in identity.items() if there.get(key) != value]
-        if other:
-            raise LunaError(
-                f"{folder} contains another run (different {', '.join(other)}): use another folder"
-            )
-    if not (folder / RESULT).is_file():
-        return None
-    return json.loads((folder / RESULT).read_text(encoding="utf-8"))
+def _say_nothing(message: str) -> None:
+    pass
 
 
-def _remove_states(folder: Path) -> None:
-    """Remove the states to resume from, which are four times the model's size."""
-    for state in STATES:
-        (folder / state).unlink(missing_ok=True)
+@dataclass
+class Steps:
+    """The steps of a run, and what they leave for the record."""
 
+    task: ConversionTask
+    data: ConversionData
+    recipe: ConversionRecipe
+    attention: str | None
+    folder: Path
+    seed: int
+    log: Log
+    scores: dict[str, Scores] = field(default_factory=dict)  # by step
+    distilled: dict[str, Any] | None = None  # the report of stage 1
+    finetuned: dict[str, Any] | None = None  # the report of stage 2
+    started: float = field(default_factory=time.monotonic)
 
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    write_whole(path, json.dumps(record, indent=1).encode())
+    # ------------------------------------------------------------------ the steps
+
+    def score_teacher(self, teacher: nn.Module) -> None:
+        self.scores["teacher"] = self.score(teacher)
+        self.log(f"{self.task.name}: teacher {self.scores['teacher']['score']:.4f}")
+
+    def swap(self, teacher: nn.Module, options: Mapping[str, Any]) -> nn.Module:
+        """Return the student: the teacher with the new attention, or the teacher itself."""
+        if self.attention is None:
+            return teacher
+        student = convert(teacher, self.attention, seed=self.seed, **options)
+        self.scores["swap"] = self.score(student)
+        score = self.scores["swap"]["score"]
+        self.log(f"{self.task.name}: {self.attention} swapped in {score:.4f}")
+        return student
+
+    def stage_1(self, student: nn.Module) -> None:
+        """Fit the feature maps, if there are any and the recipe has a stage 1."""
+        if self.recipe.stage1 is None or not self.feature_parameters(student):
+            return
+        # These batches do not depend on the seed, so that runs can be compared.
+        held_out = itertools.islice(self.data.evaluation(self.splits[0]), STAGE_1_BATCHES)
+        report = distill(
+            student,
+            self.data.train(0),
+            steps=self.recipe.stage1_steps,
+            lr=self.recipe.stage1_lr,
+            loss=self.recipe.stage1,
+            held_out=list(held_out),
+            folder=self.folder,
+            log=self.log,
+        )
+        self.distilled = report.to_dict()
+        self.scores["stage1"] = self.score(student)
+
+    def stage_2(self, student: nn.Module) -> None:
+        """Train the whole model on its task, if the recipe has a stage 2."""
+        if not self.recipe.epochs:
+            return
+        torch.manual_seed(self.seed)  # dropout
+        report = finetune(
+            student,
+            self.data.train,
+            self.score,
+            metric=f"{HELD_OUT}_score" if HELD_OUT in self.data.labels else "score",
+            lr=self.recipe.lr,
+            phi_lr=self.recipe.phi_lr,
+            weight_decay=self.recipe.weight_decay,
+            epochs=self.recipe.epochs,
+            patience=self.recipe.patience,
+            schedule=self.recipe.schedule,
+            warmup=self.recipe.warmup,
+            loss=self.loss(student),
+            folder=self.folder,
+            log=self.log,
+        )
+        self.finetuned = report.to_dict()
+        self.scores["best"] = report.epochs[report.best_epoch - 1]["scores"]
+        self.scores["last"] = report.epochs[-1]["scores"]
+
+    def loss(self, student: nn.Module) -> LossOf:
+        """The task's loss; under `joint` that of the maps beside it, where stage 1 fitted them."""
+        if self.distilled is None or self.recipe.stage1 is None or not self.recipe.joint:
+            return own_loss
+        return MapLoss(student, self.recipe.stage1).beside(own_loss, self.recipe.joint)
+
+    # ------------------------------------------------------------------ scores and facts
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that are reported, of which the first gives the result."""
+        return [split for split in self.data.labels if split != HELD_OUT]
+
+    def answers(self, model: nn.Module, split: str) -> Tensor:
+        with evaluating(model):
+            return predict(model, self.data.evaluation(split))
+
+    def score(self, model: nn.Module) -> Scores:
+        """Score every split; after the first its name stands before the metric's."""
+        every: Scores = {}
+        for split, labels in self.data.labels.items():
+            prefix = "" if split == self.splits[0] else f"{split}_"
+            numbers = self.task.metric(self.answers(model, split), labels)
+            every |= {prefix + name: number for name, number in numbers.items()}
+        return every
+
+    def feature_parameters(self, student: nn.Module) -> dict[str, nn.Parameter]:
+        return {} if self.attention is None else feature_parameters(student)
+
+    def facts(self, student: nn.Module, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The record, beside the run's identity and origin."""
+        description = describe(student) or {}
+        device = next(student.parameters()).device
+        phi = self.feature_parameters(student)
+        labels = {split: self.data.labels[split] for split in self.splits}
+        floor = constant(labels[self.splits[0]], self.task.metric)["score"]
+        return {
+            "schema": run_folder.SCHEMA,
+            "status": "finished",
+            "options": {**options, **description.get("options", {})},
+            "preset": description.get("preset"),
+            "scores": self.scores,
+            **run_folder.recovery(self.scores, floor),
+            "stage1": self.distilled,
+            "stage2": self.finetuned,
+            "predictions": {split: self.answers(student, split).tolist() for split in labels},
+            "labels": {split: answers.tolist() for split, answers in labels.items()},
+            "phi_parameters": sum(p.numel() for p in phi.values()),
+            "train_examples": len(self.data.examples),
+            "seconds": time.monotonic() - self.started,
+            "times": {"finished": datetime.now(UTC).isoformat(timespec="seconds")},
+            "torch": str(torch.__version__),
+            "threads": torch.get_num_threads(),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        }

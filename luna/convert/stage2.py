@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.loop import STATES, Log, Stage
+from luna.convert.loop import STATES, Batches, Log, Stage
 from luna.convert.maps import LossOf
 from luna.convert.recipe import SCHEDULES, check_choice, check_range
 from luna.convert.swap import ModelInputs, describe, feature_parameters, own_loss
 
 CLIP = 1.0  # norm of the gradients
 
-Batches = Any  # of an epoch: a list or a loader, which has a length and is iterated repeatedly
 Evaluate = Callable[[nn.Module], Mapping[str, float]]
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
+from luna.convert.loop import Batches
 from luna.convert.recipe import ConversionRecipe
-from luna.convert.stage2 import Batches
 from luna.convert.swap import ModelInputs, forward
 from luna.convert.tasks.metrics import Metric
 

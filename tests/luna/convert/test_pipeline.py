@@ -11,7 +11,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from luna.base import LunaError
-from luna.convert import describe, load, pipeline, tasks
+from luna.convert import describe, load, run_folder, tasks
 from luna.convert.maps import measure
 from luna.convert.pipeline import run
 from luna.convert.recipe import Augment, ConversionRecipe
@@ -113,7 +113,7 @@ def test_a_teacher_that_was_killed_at_its_end_is_that_of_a_whole_run(glue, tmp_p
     whole, folder = tmp_path / "whole", tmp_path / "killed"
     run(bert(num_labels=2), folder=whole, **options)
     with monkeypatch.context() as killed:
-        killed.setattr(pipeline, "CARD", None)  # the last file of a model
+        killed.setattr(run_folder, "CARD", None)  # the last file of a model
         with pytest.raises(AttributeError):
             run(bert(num_labels=2), folder=folder, **options)
     assert not (folder / "model").exists()
@@ -189,6 +189,16 @@ def test_models_that_do_not_fit_are_refused(glue, tmp_path):
     odd = bert(num_labels=2, hidden_size=28)  # 4 heads of width 7
     with pytest.raises(LunaError, match="polaformer halves"):
         run(odd, folder=tmp_path, **glue | {"attention": "polaformer"})
+
+
+def test_options_that_are_the_runs_or_the_hosts_are_refused(glue, tmp_path):
+    model = bert(num_labels=2)
+    for options, reason in (
+        ({"seed": 1, "inplace": True}, "a run sets inplace, seed itself: leave it out"),
+        ({"dropout": 0.1}, "a conversion cannot be given dropout"),
+    ):
+        with pytest.raises(LunaError, match=reason):
+            run(model, folder=tmp_path, options=options, **glue | {"attention": "t2r"})
 
 
 # ---------------------------------------------------------------------- images
