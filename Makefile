@@ -8,10 +8,11 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 # What a run needs is part of everything.
 RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
-PYTEST := $(PY) -m pytest -n auto
+# Each process is given a stretch of the suite, so that what a file's tests share is made once.
+PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo wheel lock test test-portable test-gpu tables docs lint format clean
+.PHONY: help setup demo wheel lock test test-all test-portable test-gpu tables docs lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +33,11 @@ demo: $(RUN_STAMP) ## train luna, linear and softmax on a small ListOps and prin
 		$(PY) train.py experiment=demo attention=$$attention || exit 1; echo; done
 	@$(VENV)/bin/lra table --runs runs/demo
 
-test: $(STAMP) ## run the tests; one method's with K=name
-	@$(PYTEST) $(if $(K),-k '$(K)')
+test: $(STAMP) ## run the tests in 6 minutes; all of one method's with K=name
+	@$(PYTEST) $(if $(K),-k '$(K)',$(if $(QUARTER),--quarter $(QUARTER),-m 'not rest'))
+
+test-all: $(STAMP) ## run all tests, those marked rest too
+	@$(PYTEST)
 
 test-portable: $(STAMP) ## run the numerical tests as on other processors, in other surroundings
 	@scripts/portable.sh
