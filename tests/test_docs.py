@@ -180,7 +180,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_other_command_runs_as_printed(
     page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -254,7 +253,6 @@ def _written(name: str, text: str) -> str:
     return name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/tasks.md"])
 def test_the_python_of_a_page_runs_from_its_top_to_its_end(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

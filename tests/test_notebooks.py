@@ -15,7 +15,6 @@ from tests.test_docs import SMALL
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Cell by cell in one namespace, with runs of the demo's size and a tenth of their rounds; they

@@ -28,7 +28,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_every_page_and_every_public_name_is_there(site: Path):
     built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
     assert {f"docs/{path.stem}.html" for path in ROOT.glob("docs/*.md")} < built
@@ -38,7 +37,6 @@ def test_every_page_and_every_public_name_is_there(site: Path):
             assert f'id="{module.__name__}.{name}"' in page, name
 
 
-@pytest.mark.slow
 def test_what_a_reader_without_a_server_needs_is_there(site: Path):
     """The index and the worker of the search as scripts, and a way to the page of all tables."""
     page = (site / "docs" / "runs.html").read_text(encoding="utf-8")
@@ -48,7 +46,6 @@ def test_what_a_reader_without_a_server_needs_is_there(site: Path):
     assert 'class="md-footer__link' in page, "previous and next"
 
 
-@pytest.mark.slow
 def test_formulas_and_notebooks_are_drawn(site: Path):
     """Formulas as MathML, which needs no script; notebooks with what they printed and drew."""
     page = (site / "docs" / "theory.html").read_text(encoding="utf-8")
@@ -61,7 +58,6 @@ def test_formulas_and_notebooks_are_drawn(site: Path):
     assert "done: test accuracy" in page
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

@@ -34,7 +34,6 @@ def not_copied(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if name.startswith((".", "__pycache__")) or name in made]
 
 
-@pytest.mark.slow
 def test_in_a_clone_two_files_are_enough(tmp_path):
     """The suite finds the method and holds it to the contract."""
     clone = tmp_path / "clone"

@@ -43,9 +43,16 @@ THERE = pytest.param(Place("cuda", torch.float32, 1e-4), marks=[pytest.mark.gpu,
 at_a_place = pytest.mark.parametrize("place", [HERE, THERE])
 
 
+# Most of the interpreter's time: more lengths, layouts and sizes of what the other tests compute.
+LONG = "lengths or dims1 or 5-33 or (False and (segments or precision))"
+
+
 @triton
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
-def test_in_the_interpreter():
+@pytest.mark.parametrize(
+    "which", [f"not ({LONG})", pytest.param(LONG, marks=pytest.mark.rest)], ids=["short", "long"]
+)
+def test_in_the_interpreter(which: str):
     files = [__file__, str(Path(__file__).with_name("test_luna_attention.py"))]
     subprocess.run(
         [
@@ -57,7 +64,7 @@ def test_in_the_interpreter():
             "-p",
             "no:cacheprovider",
             "-k",
-            "cpu and not compile",
+            f"cpu and not compile and ({which})",
             *files,
         ],
         cwd=Path(__file__).resolve().parents[3],
