@@ -318,6 +318,7 @@ def test_a_failing_disk_is_one_sentence(commands: Commands, name: str, number: i
         commands.check_it_completes(name)
 
 
+@pytest.mark.rest
 def test_a_killed_sweep_ends_with_its_runs(commands: Commands, monkeypatch: pytest.MonkeyPatch):
     """One run is killed, and the sweep goes on; its parent is killed, and all processes end."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")

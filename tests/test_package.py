@@ -109,6 +109,7 @@ def test_the_source_tree_is_out_of_reach(python: Path, folder: Path):
     assert not [entry for entry in path if Path(entry) == ROOT]
 
 
+@pytest.mark.rest
 def test_training_a_sweep_and_a_table(lra: Lra, folder: Path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     small = [word for word in SMALL if word != "attention=linear"]

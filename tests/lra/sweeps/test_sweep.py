@@ -133,7 +133,10 @@ LAUNCHERS = {  # what each needs, and its settings; local runs jobs as SLURM wou
 }
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+REST = [pytest.param(name, marks=pytest.mark.rest) for name in LAUNCHERS if name != "laptop"]
+
+
+@pytest.mark.parametrize("launcher", ["laptop", *REST])
 def test_a_run_that_fails_takes_no_other_with_it(ray, overrides, tmp_path, launcher: str):
     """Side by side, each in a process of its own."""
     needed, settings = LAUNCHERS[launcher]
