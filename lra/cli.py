@@ -72,7 +72,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "extend": {
         "new": ("write the files of a new attention or task", "lra.new:add_arguments"),
-        "check": ("hold a method to what its class declares", "lra.cli:add_check"),
+        "check": ("hold a method to what its class declares", "lra.check:add_arguments"),
         "export": (
             "write a trained network, its record and a card into a folder",
             "lra.results.commands:add_export",
@@ -283,20 +283,6 @@ def add_bench(bench: argparse.ArgumentParser) -> None:
     add_arguments(bench, later("lra.figures.bench:draw_bench"))
 
 
-def add_check(checking: argparse.ArgumentParser) -> None:
-    checking.add_argument("name", help="as in attention=")
-    checking.set_defaults(run=_check)
-
-
 def later(place: str) -> Callable[..., Any]:
     """Give a function by its place, `module:name`, that is imported when it is called."""
     return lambda *arguments: pkgutil.resolve_name(place)(*arguments)
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    from luna.check import check
-
-    results = dict(check(arguments.name))
-    print("\n".join(f"{fact:15} {problem or 'holds'}" for fact, problem in results.items()))
-    if any(results.values()):
-        raise UserError(f"attention '{arguments.name}' is not what its class declares")

@@ -1,8 +1,9 @@
-"""`lra new attention foo`, `lra new task foo`: write files that work and await their content.
+"""`lra new attention foo`, `lra new mixer foo`, `lra new task foo`: write files that work and await
+their content.
 
-Inside a clone an attention becomes a method of luna-lra; elsewhere, like every task, a package of
-its own, which declares it as an entry point. The files are those of lra/templates, with `$name` and
-its like filled in.
+Inside a clone an attention or a mixer becomes a method of luna-lra; elsewhere, like every task, a
+package of its own, which declares it as an entry point. The files are those of lra/templates, with
+`$name` and its like filled in.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from string import Template
 from lra.base.config import CONFIGS, PACKAGE, UserError
 from lra.base.disk import disk_errors
 
+Plan = tuple[dict[Path, str], dict[str, str], str]  # templates by file, words, what to do then
+TEMPLATES = {"attention": "features", "mixer": "mixer", "task": "task"}
+FOLDERS = {"attention": "attention", "mixer": "mixers"}  # of luna/
+
 
 def add_arguments(new: argparse.ArgumentParser) -> None:
     kinds = new.add_subparsers(dest="kind", required=True, metavar="kind")
@@ -27,10 +32,15 @@ def add_arguments(new: argparse.ArgumentParser) -> None:
     attention.add_argument(
         "--weights", action="store_true", help="weights of all pairs, in place of a feature map"
     )
+    mixer = kinds.add_parser(
+        "mixer",
+        help="a working recurrence with projections of its own, its definition and a test: "
+        "luna/mixers/NAME.py in a clone, elsewhere a package, as above",
+    )
     task = kinds.add_parser(
         "task", help="a working task: lra-NAME/, a package that declares it as an entry point"
     )
-    for kind in (attention, task):
+    for kind in (attention, mixer, task):
         kind.add_argument("name", help="lower-case letters, digits and underscores")
         kind.set_defaults(run=lambda a: write(a.kind, a.name, weights=getattr(a, "weights", False)))
 
@@ -38,44 +48,55 @@ def add_arguments(new: argparse.ArgumentParser) -> None:
 def write(kind: str, name: str, *, weights: bool = False) -> None:
     check(kind, name)
     title = "".join(part.capitalize() for part in name.split("_"))
-    root, here = CONFIGS.parent, Path.cwd()
-    if kind == "task":
-        module, template, group, entry = f"lra_{name}", "task", "lra.tasks", f"lra_{name}:{title}"
-        then = f"lra data check {name}\n  lra train task={name} attention=luna"
-    else:
-        module = entry = f"luna_{name}"
-        template, group = "weights" if weights else "features", "luna.attention"
-        then = f"lra check {name}\n  lra train experiment=demo attention={name}"
-    package = module.replace("_", "-")
-    files = {
-        here / package / "pyproject.toml": "project",
-        here / package / f"{module}.py": template,
-    }
-    then = f"pip install -e {package}\n  {then}"
-    if kind == "attention" and (root / "pyproject.toml").exists() and here.is_relative_to(root):
-        files = {
-            root / "luna" / "attention" / f"{name}.py": template,
-            CONFIGS / "attention" / f"{name}.yaml": "options",
-        }
-        then = f"make test K={name}\n  lra train experiment=demo attention={name}"
+    template = "weights" if weights else TEMPLATES[kind]
+    inside = kind != "task" and in_a_clone()
+    files, words, then = (of_clone if inside else of_package)(kind, name, title, template)
     for path in files:
         if path.exists():
             raise UserError(f"{path} exists already; remove it, or choose another name")
-    words = {
-        "name": name,
-        "Name": title,
-        "module": module,
-        "package": package,
-        "group": group,
-        "entry": entry,
-    }
-    for path, template in files.items():
-        text = (PACKAGE / "templates" / f"{template}.txt").read_text(encoding="utf-8")
+    for path, content in files.items():
+        text = (PACKAGE / "templates" / f"{content}.txt").read_text(encoding="utf-8")
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(Template(text).substitute(words), encoding="utf-8")
         print(path)
     print(f"Write what is yours into these files, then:\n  {then}")
+
+
+def in_a_clone() -> bool:
+    root = CONFIGS.parent
+    return (root / "pyproject.toml").exists() and Path.cwd().is_relative_to(root)
+
+
+def of_clone(kind: str, name: str, title: str, template: str) -> Plan:
+    """The files of a method of luna-lra."""
+    root, folder = CONFIGS.parent, FOLDERS[kind]
+    files = {
+        root / "luna" / folder / f"{name}.py": template,
+        CONFIGS / "attention" / f"{name}.yaml": f"{kind}_options",
+    }
+    if kind == "mixer":
+        files[root / "tests" / "luna" / folder / f"test_{name}.py"] = "mixer_test"
+    words = {"name": name, "Name": title, "module": f"luna.{folder}.{name}"}
+    return files, words, f"make test K={name}\n  lra train experiment=demo attention={name}"
+
+
+def of_package(kind: str, name: str, title: str, template: str) -> Plan:
+    """The files of a package of one's own, with an entry point."""
+    if kind == "task":
+        module, group, entry = f"lra_{name}", "lra.tasks", f"lra_{name}:{title}"
+        then = f"lra data check {name}\n  lra train task={name} attention=luna"
+    else:
+        module = entry = f"luna_{name}"
+        group = "luna.attention"
+        then = f"lra check {name}\n  lra train experiment=demo attention={name}"
+    package = module.replace("_", "-")
+    folder = Path.cwd() / package
+    files = {folder / "pyproject.toml": "project", folder / f"{module}.py": template}
+    if kind == "mixer":
+        files[folder / f"test_{module}.py"] = "mixer_test"
+    words = {"name": name, "Name": title, "module": module, "package": package}
+    return files, words | {"group": group, "entry": entry}, f"pip install -e {package}\n  {then}"
 
 
 def check(kind: str, name: str) -> None:

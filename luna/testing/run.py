@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from luna.testing import graphs, mixers, numbers, padding, shapes, states, streaming
-from luna.testing.cases import Case, Contradiction
+from luna.testing.cases import Case, Contradiction, hold
 from luna.testing.subject import Subject
 
 
@@ -21,6 +21,7 @@ class Check:
     about: str = "all"  # all: a Subject; attention: a Case of an attention; case: any Case
     strict: bool = True  # only under the strict profile
     slow: bool = False  # by itself longer than all others: with --all
+    excuse: str = ""  # the name in `exempt`, of a check that shares another's
 
     def applies(self, case: Case) -> bool:
         if self.strict and case.profile != "strict":
@@ -31,9 +32,17 @@ class Check:
         self.run(Subject.of(case) if self.about == "all" else case)
 
 
+def excuses(case: Case) -> None:
+    """What a method is exempt from is a check."""
+    unknown = set(case.mixer().traits().exempt) - NAMES
+    listed = ", ".join(sorted(NAMES))
+    hold(not unknown, f"exempt names {', '.join(unknown)}, which is no check: {listed}")
+
+
 CHECKS: tuple[Check, ...] = (
     Check("facts", states.facts, "case"),
-    Check("mixer", mixers.as_mixer, "case", strict=False),
+    Check("excuses", excuses, "case"),
+    Check("mixer", mixers.as_mixer, "case"),
     Check("rates", mixers.rates, "case"),
     Check("shape", shapes.shape, "attention"),
     Check("d_v", shapes.d_v, "attention", strict=False),
@@ -59,7 +68,7 @@ CHECKS: tuple[Check, ...] = (
     Check("scale", padding.scale, "attention"),
     Check("causal", streaming.causal),
     Check("future", streaming.future),
-    Check("causal", streaming.chunks, "attention"),
+    Check("chunks", streaming.chunks, "attention", excuse="causal"),
     Check("states", streaming.states, "attention"),
     Check("mixer_streams", mixers.mixer_streams, "case"),
     Check("gradients", numbers.gradients, strict=False),
@@ -93,18 +102,23 @@ class Result:
 def check(case: Case, *, slow: bool = False) -> Iterator[Result]:
     """Run every check that applies, one after the other. An excuse that is not needed is a problem
     too."""
-    exempt = case.mixer().traits().exempt
     for one in CHECKS:
         if not one.applies(case) or (one.slow and not slow):
             continue
         began = time.perf_counter()
         problem = problem_of(one, case)
         seconds = time.perf_counter() - began
-        reason = exempt.get(one.name, "")
+        reason = excuse_of(one, case)
         if reason and not problem:
             problem = f"it is exempt ({reason}) and holds: take '{one.name}' out of exempt"
             reason = ""
         yield Result(one.name, "" if reason else problem, reason, seconds)
+
+
+def excuse_of(one: Check, case: Case) -> str:
+    """Why a method is exempt from a check, if it is."""
+    exempt: dict[str, str] = case.mixer().traits().exempt
+    return exempt.get(one.excuse or one.name, "")
 
 
 def problem_of(one: Check, case: Case) -> str:

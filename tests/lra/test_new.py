@@ -114,9 +114,16 @@ def test_a_method_of_another_package_trains_like_ours(outside, overrides, capsys
     assert main(["list"]) == 0
     assert "foo_bar" in capsys.readouterr().out
     assert main(["check", "foo_bar"]) == 0
-    monkeypatch.setattr(luna.get("foo_bar"), "row_stochastic", False)
-    assert main(["check", "foo_bar"]) == 2
-    assert "row_stochastic  declared False, but sums" in capsys.readouterr().out
+    capsys.readouterr()
+    method = luna.get("foo_bar")
+    monkeypatch.setattr(method, "declared", method.declared.but(row_stochastic=False, convex=False))
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", "foo_bar"])
+    assert stopped.value.code == 1
+    printed = capsys.readouterr().out
+    assert "constant values and their outputs differ by" in printed
+    assert "declare row_stochastic=True" in printed
+    assert "not checked: compiled, options other than the defaults, GPUs" in printed
 
 
 def test_its_defaults_are_the_class_s_and_a_file_of_the_user_wins(outside, tmp_path):
@@ -158,6 +165,21 @@ def test_the_other_templates_work_as_they_are(tmp_path, monkeypatch):
     codes = main(["check", "foo_bar"]), main(["data", "check", "foo_task"])
     forget()
     assert codes == (0, 0)
+
+
+def test_a_new_mixer_works_as_it_is(tmp_path, monkeypatch, overrides):
+    """A recurrence that is its definition, trains, and resumes nothing by hand."""
+    monkeypatch.chdir(tmp_path)
+    new.write("mixer", "foo_bar")
+    monkeypatch.syspath_prepend(tmp_path / "luna-foo-bar")
+    importlib.import_module("luna_foo_bar")
+    try:
+        assert main(["check", "foo_bar"]) == 0
+        importlib.import_module("test_luna_foo_bar").test_it_is_its_definition()
+        with pytest.raises(luna.LunaError, match="'foo_bar' is a mixer of hidden states"):
+            luna.build("foo_bar", n_heads=2, head_dim=8, max_len=64)
+    finally:
+        forget()
 
 
 @pytest.mark.parametrize("name", ["Foo", "2d", "class", "a-b", ""])

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-import pytest
+from typing import Any
 
 import luna
-from luna import Attention
-
-from .kit import shaken
-
-D, N = 16, 37
-F = TypeVar("F", bound=Callable[..., None])
+from luna.testing import Case
 
 # Beyond the defaults: options that change what a method computes enough to be held to its contract,
 # with several blocks, chunks, landmarks to a sequence.
@@ -73,26 +64,6 @@ PUBLIC: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Case:
-    name: str
-    options: dict[str, Any] = field(default_factory=dict)
-    profile: str = "strict"
-
-    def __str__(self) -> str:
-        shown = self.options if self.profile == "strict" else self.options | {"": self.profile}
-        return ",".join([self.name, *(f"{k}={v}" if k else v for k, v in shown.items())])
-
-    @property
-    def cls(self) -> type[Attention]:
-        return luna.get(self.name)
-
-    def build(self, *, init: int = 0, **slot: Any) -> Attention:
-        """Build it in evaluation mode and float64, parameters moved off their initial values."""
-        sizes = {"head_dim": D, "profile": self.profile} | slot
-        return shaken(self.name, init=init, **sizes, **self.options)
-
-
 def strict_cases() -> list[Case]:
     cases = [Case(name) for name in luna.names()]
     return cases + [Case(name, options) for name, more in VARIANTS.items() for options in more]
@@ -108,33 +79,3 @@ def all_cases() -> list[Case]:
         for options in PUBLIC.get(name, [{}])
     ]
     return strict_cases() + cases
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", strict_cases(), ids=str)
-    if "any_case" in metafunc.fixturenames:
-        metafunc.parametrize("any_case", all_cases(), ids=str)
-
-
-def conformance(name: str) -> Callable[[F], F]:
-    """Names a test of the conformance suite, so that a method can excuse itself from it."""
-
-    def put(test: F) -> F:
-        test.conformance = name  # type: ignore[attr-defined]
-        return test
-
-    return put
-
-
-@pytest.fixture(autouse=True)
-def _exempt(request: pytest.FixtureRequest) -> None:
-    """A method that excuses itself must fail the test: an excuse that is not needed is an error."""
-    name = getattr(request.function, "conformance", None)
-    if name is not None:
-        which = "case" if "case" in request.fixturenames else "any_case"
-        case = request.getfixturevalue(which)
-        exempt = case.build().traits().exempt
-        if name in exempt:
-            reason = f"exempt: {exempt[name]}"
-            request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))

@@ -1,0 +1,90 @@
+"""The conformance suite finds what is wrong, and passes what is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from luna import base
+from luna.errors import LunaError
+from luna.testing import CHECKS, Case, check
+from luna.testing.run import NAMES
+
+from . import wrong
+
+
+@pytest.fixture
+def registered(request: pytest.FixtureRequest):
+    """A wrong method, under the name `wrong` for as long as a test runs."""
+    cls = request.param
+    base.register("wrong")(cls)
+    yield cls
+    base._classes.pop("wrong")
+
+
+def problems() -> dict[str, str]:
+    return {result.name: result.problem for result in check(Case("wrong")) if result.problem}
+
+
+# A wrong method, the check that finds it, and what the check says.
+WRONG = [
+    (wrong.MixesTheBatch, "batch", "examples of a batch meet"),
+    (wrong.FalselyConvex, "convex", "declare convex=False"),
+    (wrong.FalselyRowStochastic, "constant", "declare row_stochastic=False"),
+    (wrong.FalselyEquivariant, "permutation", "declare equivariant=False"),
+    (wrong.FalselyLinear, "memory", "declare linear_in_n=False"),
+    (wrong.DoublesItsSteps, "causal", "steps() after a prompt"),
+    (wrong.TakesEveryMaskForAPrefix, "permutation", "declare equivariant=False"),
+    (wrong.TakesEveryMaskForAPrefix, "holes", "declare holes_are_time=True"),
+    (wrong.LeaksNaN, "padding", "NaN in 5 padded tokens moves real rows"),
+    (wrong.DecaysInHoles, "holes", "declare holes_are_time=True"),
+    (wrong.Float32Only, "half_precision", "bfloat16 inputs end in an error"),
+    (wrong.Detached, "gradients", "a gradient is wrong or detached"),
+    (wrong.DeadProjection, "dead_weight", "of qkv.weight.q have no gradient"),
+    (wrong.HiddenState, "state", "is not in the state dict"),
+    (wrong.AnotherShape, "mixer", "must give hidden states of the shape of x"),
+    (wrong.AnotherDtype, "mixer", "must give the same, not torch.complex64"),
+]
+
+
+@pytest.mark.parametrize(
+    ("registered", "name", "words"),
+    WRONG,
+    indirect=["registered"],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_a_wrong_method_is_found(registered: type, name: str, words: str):
+    assert words in problems().get(name, "")
+
+
+@pytest.mark.parametrize("registered", [wrong.Values], indirect=True)
+def test_a_right_method_passes(registered: type):
+    assert problems() == {}
+
+
+def test_an_excuse_that_is_not_needed_is_a_problem():
+    cls = type("Excused", (wrong.Values,), {"exempt": {"batch": "it has no batch at all"}})
+    base.register("wrong")(cls)
+    try:
+        found = problems()
+    finally:
+        base._classes.pop("wrong")
+    assert "take 'batch' out of exempt" in found["batch"]
+
+
+def test_checks_have_names_of_their_own_but_those_that_share_an_excuse():
+    assert len(CHECKS) > 40
+    assert {one.name for one in CHECKS if not one.strict} <= NAMES
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"row_stochastic": False}, "convex=True contradicts row_stochastic=False"),
+        ({"needs_x": True, "cross_form": True}, "needs_x=True contradicts cross_form=True"),
+        ({"causal_if_strict": "why"}, "declare causal_form=True too"),
+        ({"convx": False}, "there is no trait 'convx'; did you mean convex"),
+    ],
+)
+def test_facts_that_contradict_each_other_are_refused(changes: dict, words: str):
+    with pytest.raises(LunaError, match=words.replace("?", ".")):
+        base.Attention.declared.but(**changes)
