@@ -140,7 +140,41 @@ def slot_flops(slot: luna.Attention | luna.Mixer, *, masked: bool = True) -> int
     return run_counted(slot, lambda: slot(q, q, q, mask, hidden), backward=False).forward[slot]
 
 
+def unseen_work(run: Run | Experiment) -> float:
+    """Elements that the slot of a plug-in computes one by one in a forward pass, for each FLOP that
+    is counted of it: a recurrence without products has many. 0 where it declares its `flops`."""
+    cls = luna.get(run.attention["name"])
+    if cls.__module__.startswith("luna.") or hasattr(cls, "flops"):
+        return 0.0
+    try:
+        return elements_per_flop(build(run, "meta"))
+    except (NotImplementedError, RuntimeError):  # its shapes depend on values
+        return elements_per_flop(build(run, "cpu"))
+
+
+def elements_per_flop(network: Network) -> float:
+    slot: Any = next(module for module, part in parts_of(network) if part == "attention")
+    counted = slot_flops(slot)
+    with ElementMode() as elements:
+        slot_flops(slot)
+    return elements.number / max(counted, 1)
+
+
 # ---------------------------------------------------------------------- FLOPs of modules
+
+
+class ElementMode(TorchDispatchMode):
+    """Counts the elements that operators compute one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if torch.Tag.pointwise in func.tags and isinstance(out, Tensor):
+            self.number += out.numel()
+        return out
 
 
 class MetaMode(TorchDispatchMode):

@@ -1,90 +1,36 @@
 """What torch's FLOP counter does not count as this project does.
 
-Modules that are counted by their mathematical definition, not by the work of their code: a fast
-evaluation must not make a method look smaller than its mathematics, nor a blocked one larger; and
-torch sees no product where a method contracts in the log domain. What the code executes is recorded
-beside the definition.
+A module that defines `flops` is counted by its mathematical definition, not by the work of its
+code: a fast evaluation must not make a method look smaller than its mathematics, nor a blocked one
+larger; and torch sees no product where a method works element by element. What the code executes is
+recorded beside the definition. A plug-in declares its own in the same way:
 
-Operators that are products and that torch counts as 0, each with its FLOPs. An operator of your own
-gets its FLOPs by `torch.utils.flop_counter.register_flop_formula`.
+    def flops(self, q, k, v, *_):
+        return 4 * len(q) * self.n_heads * q.shape[-2] * self.window * q.shape[-1]
+
+Operators that are products and that torch counts as 0, or complex and counted as real, each with
+its FLOPs. An operator of your own gets its FLOPs by
+`torch.utils.flop_counter.register_flop_formula`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
-
-if TYPE_CHECKING:  # a network that has none of these does not import them
-    from lra.model.rotary import Rotary
-    from luna.attention.informer import Informer
-    from luna.attention.longformer import Longformer
-    from luna.attention.lotformer import LOTFormer
-    from luna.feature_maps.learned import Channels
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 aten = torch.ops.aten
 Shape = torch.Size
 
 
-# ---------------------------------------------------------------------- modules: FLOPs of a forward
-
-
-def channels(module: Channels, u: Tensor, *_: Any) -> int:
-    """LUNA's scalar MLPs as dense layers, whatever `evaluate` is: per scalar and channel a linear
-    layer 1 -> w, of which there is one where the channels share it, and one w -> 1."""
-    hidden_layers, width = module.e.shape[1:]
-    return u.numel() * 2 * width * (hidden_layers + module.g.shape[1])
-
-
-def longformer(module: Longformer, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
-    """2 (d + e) for each of n tokens and each key of its window; a global token is a key and a row
-    of n more. The code computes whole chunks and cuts the band out."""
-    n = q.shape[-2]
-    n_globals = sum(g < n for g in module.global_tokens)
-    keys = min(module.left + 1 + module.right, n) + 2 * n_globals
-    return len(q) * module.n_heads * 2 * n * keys * (q.shape[-1] + v.shape[-1])
-
-
-def lotformer(module: LOTFormer, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
-    """4 n R (d + e) of products, and for both plans 5 per entry and half-step of Sinkhorn, a
-    matrix-vector product in the log domain: without it the method's main cost would not count."""
-    entries = len(q) * module.n_heads * q.shape[-2] * module.R
-    return entries * (4 * (q.shape[-1] + v.shape[-1]) + 10 * module.half_steps)
-
-
-def informer(module: Informer, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
-    """2 n U d of the sampled scores, 2 u n (d + e) of the active rows. The code computes these, but
-    the sampled scores without gradient."""
-    n, d, e = q.shape[-2], q.shape[-1], v.shape[-1]
-    U = module.count(n)
-    return len(q) * module.n_heads * n * (2 * U * d + 2 * min(U, n) * (d + e))
-
-
-def rotary(module: Rotary, x: Tensor, *_: Any) -> int:
-    """A product of each pair of channels with a 2 x 2 rotation: 4 FLOPs per channel. The code
-    multiplies and adds element by element."""
-    return 4 * x.numel()
-
-
-DEFINITIONS: dict[str, Callable[..., int]] = {
-    "luna.feature_maps.learned.Channels": channels,
-    "luna.attention.longformer.Longformer": longformer,
-    "luna.attention.lotformer.LOTFormer": lotformer,
-    "luna.attention.informer.Informer": informer,
-    "lra.model.rotary.Rotary": rotary,
-}
-
-
 def definition(module: nn.Module) -> Callable[..., int] | None:
-    """Find the formula, (module, *inputs) -> FLOPs, of a module counted by its definition."""
-    for cls in type(module).__mro__:
-        if formula := DEFINITIONS.get(f"{cls.__module__}.{cls.__qualname__}"):
-            return formula
-    return None
+    """Find the formula, (module, *inputs) -> FLOPs of a forward pass, of a module counted by its
+    definition."""
+    return getattr(type(module), "flops", None)
 
 
 # ---------------------------------------------------------------------- operators, by their shapes
@@ -108,7 +54,20 @@ def _pinv(A: Shape, *_: Any, **__: Any) -> int:
     return batch * (4 * m * m * n + 8 * m * n * n + 9 * n**3 + 2 * m * n * n)
 
 
+def _real_or_complex(operator: Any) -> Callable[..., int]:
+    """torch's count of a product, four times as much where its factors are complex: a complex
+    multiply-add is four real ones."""
+
+    def formula(*args: Any, **kwargs: Any) -> int:
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        return flop_registry[operator](*args, **kwargs) * (4 if tensors[-1].is_complex() else 1)
+
+    formula._get_raw = True  # type: ignore[attr-defined]  # tensors, not their shapes
+    return formula
+
+
 OPERATORS: dict[Any, Callable[..., int]] = {
+    **{op: _real_or_complex(op) for op in (aten.mm, aten.bmm, aten.addmm, aten.baddbmm)},
     # What F.scaled_dot_product_attention is on a CPU; on meta it is two products.
     aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(
         q, k, v
@@ -128,5 +87,7 @@ OPERATORS: dict[Any, Callable[..., int]] = {
     aten._linalg_solve_ex: lambda A, B, *_, **__: (
         2 * math.prod(A) * A[-1] // 3 + 2 * math.prod(B) * A[-1]
     ),
+    # A column of B is n^2 / 2 multiply-adds.
+    aten.linalg_solve_triangular: lambda A, B, *_, **__: math.prod(B) * A[-1],
     aten.linalg_inv_ex: lambda A, *_, **__: 2 * math.prod(A) * A[-1],
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 from lra.base.config import Gate, UserError
 from lra.compute.budget import Budget, Cost, budget_of, examples, times
-from lra.compute.count import Count, count_run
+from lra.compute.count import Count, count_run, unseen_work
 from lra.model.pretrain import phase_one
 from lra.settings.compose import Run
 
@@ -59,6 +59,11 @@ class BudgetCheck:
     def describe(self) -> str:
         count, compute = self.count, self.run.compute
         lines = [f"{count.parameters:,} parameters  {count.flops / 1e9:.3f} GFLOPs per example"]
+        if (unseen := unseen_work(self.run)) > 1:
+            lines += [
+                f"not counted: for each FLOP counted of '{self.run.attention['name']}' it computes "
+                f"{unseen:.1f} elements one by one; declare its FLOPs by a method `flops`"
+            ]
         if self.first:
             share = self.work["phase_one"] / (total := sum(self.work.values()))
             lines += [f"training {total / 1e12:,.3f} TFLOPs, {share:.0%} of them in phase one"]

@@ -17,7 +17,7 @@ others are the mean of v; no gradient flows through the choice.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -50,6 +50,13 @@ class Informer(Redrawn):
         at_least("informer", 1, budget=budget)
         self.budget, self.strict = budget, self.profile == "strict"
         self.samples: Tensor | None = None  # (n, U) or (B, n, U) keys: set it to fix the draw
+
+    def flops(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """2 n U d of the sampled scores, 2 u n (d + e) of the active rows. The code computes these,
+        but the sampled scores without gradient."""
+        n, d, e = q.shape[-2], q.shape[-1], v.shape[-1]
+        U = self.count(n)
+        return len(q) * self.n_heads * n * (2 * U * d + 2 * min(U, n) * (d + e))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n = q.shape[-2]

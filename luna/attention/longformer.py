@@ -15,7 +15,7 @@ needs.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -63,6 +63,14 @@ class Longformer(Attention):
         self.global_tokens = sorted(set(global_tokens))
         positions = torch.tensor(self.global_tokens, dtype=torch.long)
         self.register_buffer("positions", positions, persistent=False)
+
+    def flops(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """2 (d + e) for each of n tokens and each key of its window; a global token is a key and a
+        row of n more. The code computes whole chunks and cuts the band out."""
+        n = q.shape[-2]
+        n_globals = sum(g < n for g in self.global_tokens)
+        keys = min(self.left + 1 + self.right, n) + 2 * n_globals
+        return len(q) * self.n_heads * 2 * n * keys * (q.shape[-1] + v.shape[-1])
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         n = q.shape[-2]

@@ -110,6 +110,13 @@ class LOTFormer(Attention):
             S_Q, S_K = S_Q.clamp(-50, 50), S_K.clamp(-50, 50)
         return S_Q, S_K
 
+    def flops(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """4 n R (d + e) of products, and for both plans 5 per entry and half-step of Sinkhorn, a
+        matrix-vector product in the log domain: without it the method's main cost would not
+        count."""
+        entries = len(q) * self.n_heads * q.shape[-2] * self.R
+        return entries * (4 * (q.shape[-1] + v.shape[-1]) + 10 * self.half_steps)
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         S_Q, S_K = self.scores(q, k)
         log_a, n_v = self._token_masses(q, mask)  # (B, 1, n), (B, 1, 1, 1)

@@ -20,6 +20,7 @@ normalised output: only h(k_j) acts, as a weight of the key.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -92,6 +93,12 @@ class Channels(nn.Module):
         self.evaluate = "auto" if options.evaluate == "fused" else options.evaluate
         self.chunk = options.chunk
         self.signed = not options.nonneg
+
+    def flops(self, u: Tensor, *_: Any) -> int:
+        """The scalar MLPs as dense layers, whatever `evaluate` is: per scalar and channel a linear
+        layer 1 -> w, of which there is one where the channels share it, and one w -> 1."""
+        hidden_layers, width = self.e.shape[1:]
+        return u.numel() * 2 * width * (hidden_layers + self.g.shape[1])
 
     def forward(self, u: Tensor, scale: float = 1.0) -> Tensor:
         """`scale` multiplies the result at no cost: relu(s y) = s relu(y) for s > 0."""

@@ -10,7 +10,8 @@ from torch import Tensor
 
 import luna
 from lra import data, model
-from lra.compute.count import count_run
+from lra.compute.count import _counts, count_run
+from lra.compute.gate import check_budget
 from lra.compute.table import head_flops
 from lra.settings.presets import usual_options
 from luna.attention.longformer import Longformer
@@ -253,3 +254,27 @@ def test_what_cannot_run_without_values_is_counted_with_them():
 
     with plugged(attend, short_run("uniform", "protocol.data.mask=none")) as run:
         assert count_run(run).parts["attention"].flops == LAYERS * HEADS * 2 * 256 * D * D
+
+
+def test_work_that_the_counter_does_not_see_is_said():
+    """A recurrence in Python multiplies element by element; with its FLOPs declared it is counted
+    by them, and in proportion to nothing else."""
+
+    def loop(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        h, out = torch.zeros_like(v[:, :, 0]), []
+        for i in range(v.shape[2]):
+            h = torch.sigmoid(k[:, :, i]) * h + v[:, :, i]
+            out.append(q[:, :, i] * h)
+        return torch.stack(out, 2)
+
+    with plugged(loop, short_run("linear", n=64)) as run:
+        said = check_budget(run).describe()
+        assert "not counted: for each FLOP counted of 'plug' it computes" in said
+        method = luna.get("plug")
+        method.flops = lambda self, q, k, v, *_: 12_345 * len(q)
+        _counts.clear()
+        check = check_budget(run)
+        assert "not counted" not in check.describe()
+        assert check.count.parts["attention"].flops == LAYERS * 12_345
+    with plugged(lambda q, k, v: q @ (k.mT @ v), short_run("linear", n=64)) as run:
+        assert "not counted" not in check_budget(run).describe()
