@@ -12,7 +12,7 @@ RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo wheel lock test test-all test-portable test-gpu tables docs lint format clean
+.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu tables docs lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,9 @@ setup: $(STAMP) ## make .venv with the locked packages, also those of tests, pag
 
 $(STAMP): LEVEL := dev
 $(VENV)/.installed-run: LEVEL := run
-$(STAMP) $(VENV)/.installed-run: pyproject.toml constraints.txt requirements.lock scripts/setup.py
+# Also where its Python is gone, say after an upgrade of the system.
+$(STAMP) $(VENV)/.installed-run: pyproject.toml constraints.txt requirements.lock scripts/setup.py \
+		$(shell test -x $(PY) || echo no-python)
 	@$(PYTHON) -c '$(SUPPORTED)' 2>/dev/null || { \
 		echo "Python 3.11.5 to 3.13 is needed, and $(PYTHON) is $$($(PYTHON) -V 2>/dev/null || echo not there):" \
 			"install one, or name it: make PYTHON=python3.12 ..."; exit 1; }

@@ -323,3 +323,15 @@ def test_make_says_which_pythons_it_takes(tmp_path: Path, python: str):
     there = {"python3.10": "Python 3.10.13", "no-such-python": "not there"}[python]
     assert f"Python 3.11.5 to 3.13 is needed, and {python} is {there}: install" in done.stdout
     assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_make_sets_up_again_where_python_is_gone(tmp_path: Path, there: bool):
+    """Say after an upgrade of the system; what is installed and has its Python is left alone."""
+    (tmp_path / "bin").mkdir()
+    target = Path(sys.executable) if there else tmp_path / "removed"
+    (tmp_path / "bin" / "python").symlink_to(target)
+    (tmp_path / ".installed").touch()
+    words = ["make", "--dry-run", "setup", f"VENV={tmp_path}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ("scripts/setup.py" in done.stdout) != there
