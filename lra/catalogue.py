@@ -1,20 +1,30 @@
-"""The list of all attentions, made from their classes: `lra list`, and docs/attentions.md."""
+"""The list of all attentions, made from their classes: `lra list`, and docs/attentions.md.
+
+What the classes of our own methods say is kept in catalogue.json beside this file, because asking
+them takes the import of torch. `lra list --write` (`make tables`) writes both.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lra.base import groups
-from lra.base.config import UserError, first_line
-from lra.base.disk import disk_errors, write_atomically
+from lra.base.code import find_source, hash_modules
+from lra.base.config import PACKAGE, UserError, first_line
+from lra.base.disk import disk_errors, read_json, write_atomically, write_json
 
 # The page with the table, and the lines that enclose it.
 PAGE = Path("docs/attentions.md")
 BEGIN, END = "<!-- lra list --write -->", "<!-- end -->"
+
+KEPT = PACKAGE / "catalogue.json"
+ENTRY_POINTS = "luna.attention"  # as luna/registry.py has it, whose import would take torch
+DESCRIBED = ("time", "parameters", "causal", "profiles", "paper", "url")  # by a method's class
 
 # Those of the small model (configs/model/small.yaml), with two layers.
 SIZES: dict[str, Any] = {"d_model": 64, "n_heads": 2, "max_len": 1024, "n_layers": 2}
@@ -30,38 +40,68 @@ def add_arguments(listing: argparse.ArgumentParser) -> None:
 
 
 def rows() -> list[dict[str, str]]:
-    """Describe each attention, with its parameters in the small model at 1024 tokens; one that
-    cannot be imported by its error."""
+    """Describe each attention, with its parameters in the small model at 1024 tokens. What KEPT
+    says of a method holds while its code is the same, so torch is imported for the others alone."""
+    kept, modules = read_json(KEPT) or {}, ours()
+    table = []
+    for name in names():
+        row, module = kept.get(name, {}), modules.get(name)
+        if module is None or row.get("code") != hash_modules(module):
+            row = describe(name)
+        table.append({"attention": name, "knobs": knobs_of(name)} | row)
+    return table
+
+
+def names() -> list[str]:
+    if luna := sys.modules.get("luna"):  # methods may be registered in this process
+        return list(luna.names())
+    return sorted({*ours(), *groups.installed(ENTRY_POINTS)})
+
+
+def ours() -> dict[str, str]:
+    """The modules of our own methods, attentions and mixers, by name."""
+    found = {}
+    for folder in ("luna.attention", "luna.mixers"):
+        package = find_source(folder)
+        files = package.parent.glob("[!_]*.py") if package else ()
+        found |= {file.stem: f"{folder}.{file.stem}" for file in files}
+    return found
+
+
+def knobs_of(name: str) -> str:
+    path = groups.find("attention", name)
+    # Not composed, which takes time: costs are in the file itself.
+    file = yaml.load(path.read_bytes(), yaml.CSafeLoader) if path else {}
+    exempt = isinstance(file.get("exempt"), str)  # on every task
+    return "-" if exempt else ", ".join(file.get("knobs", {}))
+
+
+def describe(name: str) -> dict[str, str]:
+    """Say what the class of a method says; of one that cannot be imported or built, its error."""
     import luna
 
-    table = []
-    for name in luna.names():
-        try:
-            cls = luna.get(name)
-            mixers = [luna.mixer(name, layer=i, **SIZES) for i in range(SIZES["n_layers"])]
-            layers = [part for mixer in mixers for part, kind in mixer.parts() if kind == PART]
-        except Exception as error:  # whatever a plug-in raises must not hide the others
-            row = dict.fromkeys((*COLUMNS, "paper", "url", "profiles"), "")
-            table.append(row | {"attention": name, "knobs": first_line(error)})
-            continue
-        parameters = sum(p.numel() for it in layers for p in it.parameters() if p.requires_grad)
-        path = groups.find("attention", name)
-        # Not composed, which takes time: costs are in the file itself.
-        file = yaml.load(path.read_bytes(), yaml.CSafeLoader) if path else {}
-        exempt = isinstance(file.get("exempt"), str)  # on every task
-        table.append(
-            {
-                "attention": name,
-                "time": cls.complexity,
-                "parameters": f"{parameters:,}",
-                "causal": "yes" if cls.declared.causal_form else "",
-                "knobs": "-" if exempt else ", ".join(file.get("knobs", {})),
-                "profiles": ", ".join(cls.profiles),
-                "paper": f"{cls.paper.title} ({cls.paper.year})",
-                "url": cls.paper.url,
-            }
-        )
-    return table
+    try:
+        cls = luna.get(name)
+        mixers = [luna.mixer(name, layer=i, **SIZES) for i in range(SIZES["n_layers"])]
+        layers = [part for mixer in mixers for part, kind in mixer.parts() if kind == PART]
+    except Exception as error:  # whatever a plug-in raises must not hide the others
+        return dict.fromkeys(DESCRIBED, "") | {"knobs": first_line(error)}
+    parameters = sum(p.numel() for it in layers for p in it.parameters() if p.requires_grad)
+    values = (
+        cls.complexity,
+        f"{parameters:,}",
+        "yes" if cls.declared.causal_form else "",
+        ", ".join(cls.profiles),
+        f"{cls.paper.title} ({cls.paper.year})",
+        cls.paper.url,
+    )
+    return dict(zip(DESCRIBED, values, strict=True))
+
+
+def described() -> dict[str, dict[str, str]]:
+    """Describe our own methods anew, with the hash of the code that says so, as KEPT has them."""
+    modules = sorted(ours().items())
+    return {name: describe(name) | {"code": hash_modules(module)} for name, module in modules}
 
 
 def show(*, papers: bool) -> None:
@@ -88,5 +128,7 @@ def write(page: Path = PAGE) -> None:
     _, end, after = rest.partition(f"\n{END}")
     if not begin or not end:
         raise UserError(f"{page} has no lines {BEGIN} and {END}: run this in a clone of luna-lra")
+    with disk_errors(KEPT):
+        write_json(KEPT, described())
     with disk_errors(page):
         write_atomically(page, f"{before}{begin}{markdown()}{end}{after}".encode())
