@@ -32,6 +32,8 @@ def _is_option(value: Any) -> Any:
 
 def refuse_steering(value: Any) -> None:
     """ValueError for a text in nested facts that could steer a terminal or turn a line around."""
+    if "\\" not in repr(value):  # in which such characters are escapes: most records have none
+        return
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, list):
@@ -320,8 +322,11 @@ def find_fact(facts: Any, key: str, default: Any = None) -> Any:
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every fact in nested groups, with its dotted name."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from flat(inner, f"{name}.{key}" if name else key)
-    else:
-        yield name, value
+    groups = [(name, value)]
+    while groups:
+        name, value = groups.pop()
+        if isinstance(value, dict):
+            inside = ((f"{name}.{key}" if name else key, inner) for key, inner in value.items())
+            groups += reversed(list(inside))
+        else:
+            yield name, value
