@@ -37,7 +37,8 @@ def test_the_list_imports_no_torch(tmp_path):
     """Where the methods' code is what is kept."""
     (tmp_path / "kept.json").write_text(json.dumps(catalogue.described()), encoding="utf-8")
     code = (
-        "import sys; from pathlib import Path; from lra import catalogue; from lra.cli import main; "
+        "import sys; from pathlib import Path; from lra import catalogue; "
+        "from lra.cli import main; "
         f"catalogue.KEPT = Path({str(tmp_path / 'kept.json')!r}); main(['list', '--papers']); "
     )
     done = command("-c", code + "print('imported', {'torch', 'numpy', 'hydra'} & {*sys.modules})")
