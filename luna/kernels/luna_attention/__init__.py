@@ -11,6 +11,7 @@ README.md beside this file explains how; the definition is `luna.attention.luna.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -67,33 +68,32 @@ def luna_attention(
     torch.use_deterministic_algorithms, on CPUs for causal attention inside torch.compile. With
     `compare` they are computed on a GPU too where its kernels differ from the reference.
     """
-    device, dtype = q.device.type, v.dtype
     if activation not in SLOPES:
         raise LunaError(f"the fused attention needs {' or '.join(SLOPES)}, not '{activation}'")
-    check(device)
+    check(q.device.type)
     check_mlps(len(W), *mlps)
+    real = q.new_ones(*q.shape[:-3], *q.shape[-2:-1], dtype=torch.bool) if mask is None else mask
+    check_tensors(q, k, v, real, W, bias)
+
+    # In the precision of the computation; kernels for GPUs read half precision as it stands.
+    dtype = v.dtype
     inside = torch.float64 if dtype == torch.float64 else torch.float32
     parameters = W.to(inside), bias.to(inside), *(at_least_single(t) for t in mlps)
+    gpu = on_gpu(q.device.type)
+    if not gpu:
+        q, k, v = q.to(inside), k.to(inside), v.to(inside)
+
+    # Features where there is no kernel, or where it is found to be wrong.
     options: dict[str, Any] = {
         "activation": activation,
         "nonneg": nonneg,
         "causal": causal,
         "eps": eps,
     }
-    gpu = on_gpu(device)
-    real = q.new_ones(*q.shape[:-3], *q.shape[-2:-1], dtype=torch.bool) if mask is None else mask
-    check_tensors(q, k, v, real, W, bias)
-    if not gpu:  # whose kernels read half precision as it stands
-        q, k, v = q.to(inside), k.to(inside), v.to(inside)
-    in_blocks = causal and on_cpu(device) and not gpu
-    no_kernel = in_blocks and torch.compiler.is_compiling()
-    if gpu:
-        too_large = W.shape[1] * mlps[-1].shape[1] * v.shape[3] > STATE
-        no_kernel = torch.are_deterministic_algorithms_enabled()
-        no_kernel |= device == "cuda" and (inside == torch.float64 or too_large)
-        if compare and not no_kernel:
-            no_kernel = not _kernels_are_right(q, k, v, real, *parameters, **options)
-    if no_kernel:
+    takes = _kernels_take(q, v, parameters, causal)
+    if takes and compare and gpu:
+        takes = _kernels_are_right(q, k, v, real, *parameters, **options)
+    if not takes:
         from luna.kernels.luna_attention.reference import plain
 
         out, c = plain(q.to(inside), k.to(inside), v.to(inside), mask, *parameters, **options)
@@ -101,14 +101,26 @@ def luna_attention(
 
     W, bias, e, f, a, g = parameters
     maps = W, bias, *tables(e, f, a, g, SLOPES[activation], inside)
-    if in_blocks:
-        from luna.kernels.luna_attention.by_numba import causal_attention
+    if causal and on_cpu(q.device.type) and not gpu:
+        from luna.kernels.luna_attention.causal_on_cpu import causal_attention
 
         out, c = causal_attention(q, k, v, mask, *maps, nonneg=nonneg, eps=eps)
     else:
         output = list(OUTPUTS).index(nonneg)
         out, c, _, _ = attention(q, k, v, real, *maps, causal, output, eps)
     return out.to(dtype), c
+
+
+def _kernels_take(q: Tensor, v: Tensor, parameters: Sequence[Tensor], causal: bool) -> bool:
+    """Say whether there are kernels for these tensors; see `luna_attention` for where not."""
+    device = q.device.type
+    if on_gpu(device):
+        if torch.are_deterministic_algorithms_enabled():
+            return False
+        W, *_, g = parameters
+        state = W.shape[1] * g.shape[1] * v.shape[3]
+        return device != "cuda" or (W.dtype != torch.float64 and state <= STATE)
+    return not (causal and on_cpu(device) and torch.compiler.is_compiling())
 
 
 def _kernels_are_right(*tensors: Tensor, **options: Any) -> bool:

@@ -245,7 +245,7 @@ def test_parameters_in_half_precision(dtype: torch.dtype, how: str, causal: bool
 def test_softplus_and_exp_are_torchs(dtype: torch.dtype, nonneg: str):
     """Values and derivatives over the whole range, to a few units in the last place: beyond the
     clamp of exp and the threshold of softplus, where they vanish, at infinity and NaN."""
-    from luna.kernels.luna_attention.by_numba import put_outputs
+    from luna.kernels.luna_attention.numba_outputs import put_outputs
 
     ends = [torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 15.0, 20.0, -88.0, -120.0]
     y = torch.cat([torch.linspace(-87, 25, 20_001, dtype=F64), torch.tensor(ends, dtype=F64)])

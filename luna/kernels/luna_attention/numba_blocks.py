@@ -1,0 +1,213 @@
+"""A block of tokens in machine code: its rows read and written, its features, their gradients.
+
+    Rows    a tensor (B, H, n, width) in memory
+    Maps    the parameters of phi, of all groups
+    Block   buffers that a thread fills anew with every block
+
+Padded tokens are not loaded at all: a block is the next BLOCK real ones.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from luna.kernels import cpu
+from luna.kernels.luna_attention.numba_outputs import RELU, put_outputs
+from luna.kernels.luna_attention.numba_products import add_product, add_rows, product
+from luna.kernels.scalar_mlp.by_numba import find_intervals
+
+BLOCK = 128  # tokens at a time: 32 KB of features at D = 64
+
+
+class Rows(NamedTuple):
+    """The memory of a tensor (B, H, n, width) with the steps of B, H, n. A kernel reads whole rows
+    at once, wherever they lie, because it knows that a row has no gaps."""
+
+    memory: np.ndarray
+    of_b: int
+    of_h: int
+    of_n: int
+
+
+class Maps(NamedTuple):
+    """The parameters of phi: projections, and the scalar MLPs as lines and a grid to find them."""
+
+    W: np.ndarray  # (G, M, d)
+    bias: np.ndarray  # (G, M)
+    table: np.ndarray  # (G, K, 2 L): slopes and intercepts of K lines
+    keys: np.ndarray  # these and the next two: scalar_mlp/by_numba.grid
+    span: np.ndarray
+    start: np.ndarray
+
+
+class Block(NamedTuple):
+    """The buffers of a block, D = M L."""
+
+    rows: np.ndarray  # (BLOCK) where its tokens stand in the sequence
+    ones: np.ndarray  # (BLOCK)
+    x: np.ndarray  # (BLOCK, d) queries or keys
+    columns: np.ndarray  # (d, BLOCK) x^T
+    values: np.ndarray  # (BLOCK, e) values, or what has their shape
+    u: np.ndarray  # (M, BLOCK) projections
+    interval: np.ndarray  # (M, BLOCK) the line of each
+    phi: np.ndarray  # (BLOCK, D) features
+    slope: np.ndarray  # (BLOCK, D) of the outputs softplus and exp
+    dphi: np.ndarray  # (BLOCK, D)
+    du: np.ndarray  # (BLOCK, M)
+    dx: np.ndarray  # (BLOCK, d)
+
+
+@cpu.jit
+def new_block(maps, e):
+    _, M, d = maps.W.shape
+    D = M * (maps.table.shape[2] // 2)
+    dtype = maps.W.dtype
+    return Block(
+        np.empty(BLOCK, np.int64),
+        np.ones(BLOCK, dtype),
+        np.empty((BLOCK, d), dtype),
+        np.zeros((d, BLOCK), dtype),
+        np.empty((BLOCK, e), dtype),
+        np.empty((M, BLOCK), dtype),
+        np.empty((M, BLOCK), np.int32),
+        np.empty((BLOCK, D), dtype),
+        np.empty((BLOCK, D), dtype),
+        np.empty((BLOCK, D), dtype),
+        np.empty((BLOCK, M), dtype),
+        np.empty((BLOCK, d), dtype),
+    )
+
+
+# ---------------------------------------------------------------------- rows
+
+
+@cpu.jit
+def real_rows(mask, i, end, rows):
+    """Write the indices of the real tokens from i to end into `rows`, at most len(rows) of them;
+    return their count and where to continue."""
+    count = 0
+    while i < end and count < len(rows):
+        if mask[i]:
+            rows[count] = i
+            count += 1
+        i += 1
+    return count, i
+
+
+@cpu.jit
+def row_of(x, b, h, i):
+    """Where a row begins in the memory of x."""
+    return b * x.of_b + h * x.of_h + i * x.of_n
+
+
+@cpu.jit
+def gather(x, b, h, rows, count, block):
+    for i in range(count):
+        at = row_of(x, b, h, rows[i])
+        for j in range(block.shape[1]):
+            block[i, j] = x.memory[at + j]
+
+
+@cpu.jit
+def scatter(block, rows, count, x, b, h):
+    for i in range(count):
+        at = row_of(x, b, h, rows[i])
+        for j in range(block.shape[1]):
+            x.memory[at + j] = block[i, j]
+
+
+@cpu.jit
+def clear_padding(mask, first, end, x, b, h, width):
+    for i in range(first, end):
+        if not mask[b, i]:
+            at = row_of(x, b, h, i)
+            x.memory[at : at + width] = 0
+
+
+# ---------------------------------------------------------------------- features
+
+
+@cpu.jit
+def map_block(block, count, maps, g, output):
+    """Fill the projections and the features of a block's x by the maps of group g; softplus and exp
+    have a `slope` each. x^T is copied, so that inner loops are long."""
+    u = block.u
+    phi = block.phi
+    interval = block.interval
+    M = len(u)
+    L = maps.table.shape[2] // 2
+    table = maps.table
+    zero = phi.dtype.type(0)
+    relu = output == RELU
+
+    # The projections, and the line of each.
+    block.columns[:, :count] = block.x[:count].T
+    product(maps.W[g], block.columns, u, M)
+    for m in range(M):
+        for i in range(count):
+            u[m, i] += maps.bias[g, m]
+        low, per_unit = maps.span[g, 0], maps.span[g, 1]
+        find_intervals(u[m], maps.keys[g], low, per_unit, maps.start[g], interval[m], count)
+
+    # The features.
+    for i in range(count):
+        for m in range(M):
+            v = u[m, i]
+            row = table[g, interval[m, i]]
+            out = phi[i, m * L : (m + 1) * L]
+            for l in range(L):
+                value = row[l] * v + row[L + l]
+                out[l] = zero if relu and value < 0 else value
+    if output > RELU:
+        put_outputs(phi[:count].reshape(-1), block.slope[:count].reshape(-1), output)
+
+
+@cpu.jit
+def map_backward(block, count, A, weights, B, z, maps, g, output, totals, dx, b, h):
+    """Through a block's map, whose features have the gradient A B + weights z: dx scattered to its
+    rows, the gradients of W, bias and table added to the totals."""
+    phi = block.phi
+    slope = block.slope
+    u = block.u
+    interval = block.interval
+    dphi = block.dphi
+    du = block.du
+    dW, dbias, dtable = totals
+    table = maps.table[g]
+    M = len(u)
+    L = maps.table.shape[2] // 2
+    zero = phi.dtype.type(0)
+    relu = output == RELU
+
+    # Through the outputs.
+    product(A, B, dphi, count)
+    for i in range(count):
+        for j in range(M * L):
+            d = dphi[i, j] + weights[i] * z[j]
+            dphi[i, j] = d * slope[i, j] if output > RELU else d
+
+    # Through the lines.
+    for i in range(count):
+        for m in range(M):
+            j = interval[m, i]
+            at = slice(m * L, (m + 1) * L)
+            v = u[m, i]
+            row = table[j]
+            into = dtable[j]
+            y = phi[i, at]
+            dy = dphi[i, at]
+            total = zero
+            for l in range(L):
+                d = zero if relu and y[l] <= 0 else dy[l]  # and not y > 0: NaN stays
+                total += row[l] * d
+                into[l] += v * d
+                into[L + l] += d
+            du[i, m] = total
+
+    # Through the projections.
+    product(du, maps.W[g], block.dx, count)
+    add_product(du, block.x, dW, count)
+    add_rows(du, block.ones, dbias, count)
+    scatter(block.dx, block.rows, count, dx, b, h)
