@@ -18,7 +18,7 @@ of W, bias, keys and table.
 
 from __future__ import annotations
 
-from dataclasses import make_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,27 +33,60 @@ SIGNED, RELU, SOFTPLUS, EXP = (tl.constexpr(i) for i in range(len(reference.OUTP
 CLAMP, THRESHOLD = tl.constexpr(reference.CLAMP), tl.constexpr(reference.THRESHOLD)
 
 
-NAMES = "M L d e K groups output causal eps BLOCK MP LP D dP eP steps dtype precision"
-Shape = make_dataclass("Shape", NAMES.split(), frozen=True)  # what a kernel is compiled for
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a kernel is compiled for. Widths are filled up to powers of two, and to 16 where a
+    product sums over them; the index of a feature within a tile is m LP + l. A block's phi, slopes
+    and gradient are in registers."""
+
+    M: tl.constexpr  # projections
+    L: tl.constexpr  # channels of each
+    d: tl.constexpr  # width of q, k
+    e: tl.constexpr  # width of v
+    K: tl.constexpr  # lines of a table
+    groups: tl.constexpr  # sets of parameters: 1, or one for each head
+    output: tl.constexpr  # SIGNED, RELU, SOFTPLUS or EXP
+    causal: tl.constexpr
+    eps: tl.constexpr
+    BLOCK: tl.constexpr  # tokens of a block
+    MP: tl.constexpr  # M, L, M L, d and e, filled up
+    LP: tl.constexpr
+    D: tl.constexpr
+    dP: tl.constexpr
+    eP: tl.constexpr
+    steps: tl.constexpr  # of the search in a table
+    dtype: tl.constexpr  # of everything computed
+    precision: tl.constexpr  # of the products that sum over tokens, features and values
 
 
-def shape_of(v: Tensor, W: Tensor, table: Tensor, causal: bool, output: int, eps: float) -> Any:
-    """Widths are filled up to powers of two, and to 16 where a product sums over them; the index of
-    a feature within a tile is m LP + l, and a block's phi, slopes and gradient are in registers.
-    `dtype` is that of everything computed, `precision` that of the products that sum over tokens,
-    features and values."""
-    (G, M, d), (_, K, columns), e = W.shape, table.shape, v.shape[3]
-    L, MP = columns // 2, triton.next_power_of_2(M)
+def shape_of(v: Tensor, W: Tensor, table: Tensor, causal: bool, output: int, eps: float) -> Shape:
+    G, M, d = W.shape
+    _, K, columns = table.shape
+    e = v.shape[3]
+    L = columns // 2
+    MP = triton.next_power_of_2(M)
     LP = max(triton.next_power_of_2(L), 16 // MP)
-    values = (
-        *(M, L, d, e, K, G, output, causal, eps),
-        64 if MP * LP <= 64 else 16,
-        *(MP, LP, MP * LP, *(max(16, triton.next_power_of_2(width)) for width in (d, e))),
-        (K - 1).bit_length(),
-        tl.float64 if table.dtype == torch.float64 else tl.float32,
-        "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3",
+    tf32 = torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return Shape(
+        M=tl.constexpr(M),
+        L=tl.constexpr(L),
+        d=tl.constexpr(d),
+        e=tl.constexpr(e),
+        K=tl.constexpr(K),
+        groups=tl.constexpr(G),
+        output=tl.constexpr(output),
+        causal=tl.constexpr(causal),
+        eps=tl.constexpr(eps),
+        BLOCK=tl.constexpr(64 if MP * LP <= 64 else 16),
+        MP=tl.constexpr(MP),
+        LP=tl.constexpr(LP),
+        D=tl.constexpr(MP * LP),
+        dP=tl.constexpr(max(16, triton.next_power_of_2(d))),
+        eP=tl.constexpr(max(16, triton.next_power_of_2(e))),
+        steps=tl.constexpr((K - 1).bit_length()),
+        dtype=tl.constexpr(tl.float64 if table.dtype == torch.float64 else tl.float32),
+        precision=tl.constexpr("tf32" if tf32 else "tf32x3"),
     )
-    return Shape(*map(tl.constexpr, values))
 
 
 @triton.jit
@@ -465,8 +498,10 @@ def forward(arguments: tuple, results: tuple[Tensor, ...], segment: int) -> None
     q, k, v, mask, *maps, causal, output, eps = arguments
     out, c, S, z = results
     work = Work(q, v, maps, (causal, output, eps), segment)
-    D, e = maps[0].shape[1] * maps[3].shape[2] // 2, v.shape[3]
-    S_units, z_units = work.partial(D, e), work.partial(D)
+    W, table = maps[0], maps[3]
+    D = W.shape[1] * table.shape[2] // 2
+    S_units = work.partial(D, v.shape[3])
+    z_units = work.partial(D)
     inputs = _rows(k), _rows(v), mask.contiguous(), work.maps
     with torch.cuda.device_of(v):
         work.run(keys_kernel, *inputs, S_units, z_units, *work.sizes)
@@ -480,24 +515,57 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], segment: int) -> N
     dq, dk, dv, *dmaps = gradients
     work = Work(q, v, maps, (causal, output, eps), segment)
     W, table = maps[0], maps[3]
-    G, D, e = len(W), W.shape[1] * table.shape[2] // 2, v.shape[3]
-    dtable = table.new_zeros(G, max(1, min(work.units, COPIES) // G), *table.shape[1:])
-    dS, dz = work.partial(D, e), work.partial(D)
+    G = len(W)
+    D = W.shape[1] * table.shape[2] // 2
+
+    # What each unit leaves: dS, dz, and the gradients of W and bias by both passes.
+    dS = work.partial(D, v.shape[3])
+    dz = work.partial(D)
     dW = table.new_empty(2, *dz.shape[:3], *W.shape[1:])
     dbias = dW.new_empty(dW.shape[:-1])
-    inputs = *(_rows(t) for t in (grad, q, k, v)), mask.contiguous(), work.maps
-    sizes = (*work.sizes, dtable.shape[1])
+    copies = max(1, min(work.units, COPIES) // G)
+    dtable = table.new_zeros(G, copies, *table.shape[1:])
+
+    inputs = _rows(grad), _rows(q), _rows(k), _rows(v), mask.contiguous(), work.maps
     with torch.cuda.device_of(v):
         work.run(
             queries_backward_kernel,
-            *(*inputs, S, z, _rows(out), c, dS, dz, _rows(dq), dW[0], dbias[0], dtable, *sizes),
+            *inputs,
+            S,
+            z,
+            _rows(out),
+            c,
+            dS,
+            dz,
+            _rows(dq),
+            dW[0],
+            dbias[0],
+            dtable,
+            *work.sizes,
+            copies,
         )
-        R, r = work.states(dS, later=True), work.states(dz, later=True)
         work.run(
             keys_backward_kernel,
-            *(*inputs, _rows(out), c, R, r, _rows(dk), _rows(dv), dW[1], dbias[1], dtable, *sizes),
+            *inputs,
+            _rows(out),
+            c,
+            work.states(dS, later=True),
+            work.states(dz, later=True),
+            _rows(dk),
+            _rows(dv),
+            dW[1],
+            dbias[1],
+            dtable,
+            *work.sizes,
+            copies,
         )
-    shared = (0, 1, 3) if G > 1 else (0, 1, 2, 3)  # of (2, B, H, segments, ...)
-    sums = *(t.sum(shared, dtype=torch.float64) for t in (dW, dbias)), dtable.sum(1)
+
+    # The units' gradients are added in order; with parameters per head those of a head alone.
+    units = (0, 1, 3) if G > 1 else (0, 1, 2, 3)  # of (2, B, H, segments, ...)
+    sums = (
+        dW.sum(units, dtype=torch.float64),
+        dbias.sum(units, dtype=torch.float64),
+        dtable.sum(1),
+    )
     for total, gradient in zip(sums, dmaps, strict=True):
         gradient.copy_(total.view_as(gradient))
