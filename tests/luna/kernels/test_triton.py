@@ -133,10 +133,11 @@ def test_the_compiler_accepts_the_kernels(causal: bool, nonneg: bool | str):
     from triton.compiler import ASTSource, make_backend
     from triton._C.libtriton import ir  # isort: skip
 
-    from luna.kernels.luna_attention import by_triton
+    from luna.kernels.luna_attention import triton_kernels
+    from luna.kernels.luna_attention.triton_blocks import shape_of
 
     v, W, table = torch.empty(1, 1, 1, 32), torch.empty(1, 8, 32), torch.empty(1, 513, 16)
-    shape = by_triton.shape_of(v, W, table, causal, list(OUTPUTS).index(nonneg), eps=1e-6)
+    shape = shape_of(v, W, table, causal, list(OUTPUTS).index(nonneg), eps=1e-6)
     target = GPUTarget("cuda", 90, 32)
     backend = make_backend(target)
     options = backend.parse_options({})
@@ -145,7 +146,7 @@ def test_the_compiler_accepts_the_kernels(causal: bool, nonneg: bool | str):
     types |= dict.fromkeys(("H", "n", "segment", "copies"), "i32") | {"maps": ("*fp32",) * 4}
     types |= {"mask": "*i1", "s": "constexpr"}
     for name in ("keys", "queries", "queries_backward", "keys_backward"):
-        kernel = getattr(by_triton, f"{name}_kernel")
+        kernel = getattr(triton_kernels, f"{name}_kernel")
         signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
         source = ASTSource(kernel, signature, {"s": shape})
         context = ir.context()
