@@ -10,7 +10,7 @@ from pathlib import Path
 
 import lra
 from lra.base.disk import write_atomically
-from lra.report.build import best_on_dev
+from lra.report.trainings import best_on_dev
 from lra.results.record import lines_of, read_sweep
 from lra.runs.answers import write_answers
 

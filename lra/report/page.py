@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
-from lra.report.build import FIVE
 from lra.report.notes import FLOOR
 from lra.report.render import sections, wide
 from lra.report.stats import MOST_SEEDS
 from lra.report.table import Table, mark_of, text_of
+from lra.report.trainings import FIVE
 
 HERE = Path(__file__).parent
 SCRIPTS = ("static/dataTables.min.js", "page.js")

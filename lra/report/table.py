@@ -1,5 +1,5 @@
-"""A table as every format shows it: build.py makes it from a data frame of runs; render.py,
-terminal.py, page.py and lra/figures show it."""
+"""A table as every format shows it: trainings.py and conversions.py make it from a data frame of
+runs; render.py, terminal.py, page.py and lra/figures show it."""
 
 from __future__ import annotations
 

@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from lra.base.config import UserError, nearest
-from lra.report.build import build, compared, conversions
+from lra.report.conversions import conversions
 from lra.report.render import EFFECT, EFFECTS, WRITERS, lines_of, wide
 from lra.report.specs import TableSpec, below, select, specs
 from lra.report.table import Table
+from lra.report.trainings import build, compared
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.runs.schema import TRAINING

@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from lra.report.build import build
 from lra.report.specs import TableSpec, select
 from lra.report.table import Table
+from lra.report.trainings import build
 from lra.results import record as records
 from lra.results.frame import frame_of
 from lra.runs.answers import Answers, write_answers
@@ -50,11 +50,11 @@ def facts(
     pairs: int | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """The result.json of one run; `more` are facts of it by dotted name."""
+    """The result.json of one run; `more` are facts of it by dotted name, `.` written `__`."""
     chosen_protocol = copy.deepcopy(PROTOCOL) | {"version": version, "name": protocol}
     chosen_protocol["recipe"]["lr"] = lr
     method = {"name": attention, "dwc": "none"} | OPTIONS.get(attention, {}) | (options or {})
-    settings = {
+    settings: dict[str, Any] = {
         "attention": method,
         "model": MODEL | {"name": model},
         "protocol": chosen_protocol,
@@ -64,7 +64,8 @@ def facts(
     }
     fingerprint = f"{task}-{source}"
     if pairs is not None:
-        settings["task"]["pairs"], fingerprint = pairs, f"{fingerprint}-{pairs}"
+        settings["task"]["pairs"] = pairs
+        fingerprint = f"{fingerprint}-{pairs}"
     result: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "status": "finished",
@@ -76,6 +77,23 @@ def facts(
         "protocol": {"name": protocol, "version": version},
         "budget": budget,
         "seed": seed,
+        **costs(attention),
+        "data": {
+            "fingerprint": fingerprint,
+            "source": source,
+            "majority": 0.1,
+            "provenance": "re-generated, not the released files",
+        },
+        **scores(accuracy),
+        **surroundings(),
+    }
+    change(result, more)
+    return result
+
+
+def costs(attention: str) -> dict[str, Any]:
+    """What a run took, and of what; longer names take more."""
+    return {
         "steps": 100,
         "batch": 32,
         "compute": {
@@ -85,12 +103,15 @@ def facts(
             "budget": {"reference": "luna", "tolerance": {"parameters": 0.05}, "flops": 19_000_000},
             "exempt": None,
         },
-        "data": {
-            "fingerprint": fingerprint,
-            "source": source,
-            "majority": 0.1,
-            "provenance": "re-generated, not the released files",
-        },
+        "seconds": {"training": 100 / (5 + len(attention)), "evaluation": 1.0},
+        "steps_per_second": 5.0 + len(attention),
+        "peak_memory_mib": 400.0 + 10 * len(attention),
+    }
+
+
+def scores(accuracy: float) -> dict[str, Any]:
+    """What a run scored: on dev and test at its best step, on test at its last one."""
+    return {
         "dev": {"accuracy": accuracy, "step": 100},
         "test": {
             "accuracy": accuracy,
@@ -102,22 +123,28 @@ def facts(
         },
         "test_last": {"accuracy": accuracy - 0.01, "loss": 1.6, "examples": 2000},
         "curve": [[50, accuracy / 2], [100, accuracy]],
-        "seconds": {"training": 100 / (5 + len(attention)), "evaluation": 1.0},
-        "steps_per_second": 5.0 + len(attention),
-        "peak_memory_mib": 400.0 + 10 * len(attention),
+    }
+
+
+def surroundings() -> dict[str, Any]:
+    """Where and when a run took place."""
+    return {
         "precision": "32-true",
         "machine": {"device": "a CPU", "kind": "cpu", "threads": 1, "processes": 1},
         "versions": {"torch": "2.13.0"},
         "git": {"revision": "0123456789abcdef", "dirty": False},
         "times": {"started": "2026-01-01T00:00:00+0000", "finished": "2026-01-01T00:01:00+0000"},
     }
-    for key, value in more.items():
+
+
+def change(facts: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Set facts by dotted name, `.` written `__`."""
+    for key, value in changes.items():
         *parents, last = key.split("__")
-        place = result
+        place = facts
         for parent in parents:
             place = place[parent]
         place[last] = value
-    return result
 
 
 Make = Callable[..., Path]
@@ -153,14 +180,9 @@ def add_answers(path: Path, answers: Answers) -> None:
 
 
 def edit(path: Path, **changes: Any) -> None:
-    """Change facts by dotted name, `.` written `__`, and give them a digest that fits."""
+    """Change facts of a record by dotted name, and give them a digest that fits."""
     facts = json.loads(path.read_text(encoding="utf-8"))
-    for key, value in changes.items():
-        *parents, last = key.split("__")
-        place = facts
-        for parent in parents:
-            place = place[parent]
-        place[last] = value
+    change(facts, changes)
     facts["digest"] = digest(facts)
     path.write_text(json.dumps(facts), encoding="utf-8")
 

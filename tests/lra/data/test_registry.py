@@ -17,8 +17,8 @@ from lra.base import code, groups
 from lra.base.config import UserError
 from lra.data import registry
 from lra.data.prepare import find_or_prepare
-from lra.report.build import build
 from lra.report.specs import TableSpec
+from lra.report.trainings import build
 from lra.results.frame import frame_of
 
 from ..conftest import SMALL, command

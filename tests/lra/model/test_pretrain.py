@@ -23,8 +23,8 @@ from lra.data.arrays import IGNORED, Prepared
 from lra.data.loader import Batch
 from lra.data.prepare import find_or_prepare
 from lra.model import pretrain
-from lra.report.build import build as build_table
 from lra.report.specs import TableSpec
+from lra.report.trainings import build as build_table
 from lra.results.audit import refuse_contradictions
 from lra.results.frame import frame_of
 from lra.results.record import load_records, read_record

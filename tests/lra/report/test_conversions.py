@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from lra.base.config import UserError
-from lra.report.build import conversions
+from lra.report.conversions import conversions
 from lra.report.render import markdown
 from lra.report.table import Table
 

@@ -11,8 +11,8 @@ import pytest
 
 from lra.base.config import UserError
 from lra.cli import main
-from lra.report.build import build
 from lra.report.specs import TableSpec
+from lra.report.trainings import build
 from lra.results import record as records
 from lra.results.frame import frame_of
 

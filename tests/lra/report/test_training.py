@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from lra.base.config import UserError
-from lra.report.build import FIVE
 from lra.report.render import markdown
 from lra.report.specs import published, published_score, specs
 from lra.report.table import cells_of
+from lra.report.trainings import FIVE
 
 from ..synthetic import Make, cell, frame, table
 

@@ -13,10 +13,10 @@ import torch
 import lra
 from lra.base.config import UserError
 from lra.cli import main
-from lra.report.build import build
 from lra.report.page import page
 from lra.report.render import markdown
 from lra.report.specs import TableSpec
+from lra.report.trainings import build
 from lra.results import audit
 from lra.results import record as records
 from lra.results.export import export

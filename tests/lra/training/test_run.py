@@ -15,8 +15,8 @@ import torch
 
 from lra.base.config import UserError
 from lra.base.disk import read_json
-from lra.report.build import build as build_table
 from lra.report.specs import TableSpec
+from lra.report.trainings import build as build_table
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.runs.folder import RunFolder, find, read_metrics

@@ -1,0 +1,225 @@
+"""Tables of training runs. Rows are attentions, named by the options in which runs of one attention
+differ; columns are tasks, or the values of a setting."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lra.base.config import UserError
+from lra.data.registry import BUILTIN
+from lra.data.rules import FILE as RULES
+from lra.data.rules import read_scores
+from lra.report.effects import effects
+from lra.report.notes import compute_class, training_notes
+from lra.report.rows import NAMES, rows_and_scores, with_published
+from lra.report.specs import TableSpec
+from lra.report.table import (
+    PARTS,
+    Table,
+    cells_of,
+    differing,
+    one_line,
+    pairs_of,
+    refuse_mixtures,
+    short_name,
+    sortable,
+)
+from lra.results.frame import options_of, usual_of
+from lra.results.record import first_finished
+
+FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of an average
+AVERAGE = "average"  # a column of rows
+SPELT = 3  # where more options than these differ, rows are named by those with unusual values
+
+# Facts that all runs of a table share, and those that its runs in one column share; of the latter
+# the fingerprint covers every option of the data, and `model.` and `protocol.` are all settings
+# with such names. A budget that an attention measures follows from what is varied.
+OF_TABLE = (
+    "protocol.name",
+    "protocol.version",
+    "model",
+    "budget",
+    "precision",
+    "compute.budget.reference",
+    "compute.budget.tolerance.parameters",
+    "compute.budget.tolerance.flops",
+)
+FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
+OF_COLUMN = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
+NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
+CONDITIONS = ["protocol", "budget", "steps", "batch", "data.source"]  # of all runs of a cell
+MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of comparable speeds
+TIMES = ["steps_per_second", "peak_memory_mib"]  # shown if all runs of a column had one machine
+
+
+def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> Table:
+    """A table of these training runs, with the rules of folder/rules.jsonl for their data."""
+    runs = _shown(spec, taken)
+    absent = runs.where(runs.notna(), "absent")  # a lack is a value too
+    refuse_mixtures(spec.name, absent, *compared(runs, spec.vary, spec.choose))
+
+    # Rows, columns and cells.
+    runs = _named(spec, runs)
+    columns = _columns(runs, spec.columns)
+    cells = _cells(spec, runs)
+    rules = rules_for(runs, columns, folder) if folder else pd.DataFrame()
+    if not rules.empty:
+        best = rules.loc[~rules["bound"], columns].max()
+        cells["rule"] = cells.index.get_level_values("column").map(best)
+
+    # A table over tasks has an average of all five, or none; one over a setting, of its columns.
+    averaged = columns if short_name(spec.columns) else FIVE
+    summaries = () if {*columns}.isdisjoint(averaged) else (AVERAGE,)
+    rows = _rows(cells, averaged)
+    table = Table(
+        spec=spec,
+        columns=columns,
+        rows=rows.loc[_order(rows, cells, by_average=bool(summaries) and len(columns) > 1)],
+        cells=cells,
+        runs=runs,
+        taken=taken,
+        summaries=summaries,
+        costs=True,
+        rules=rules,
+    )
+    if spec.effects:
+        settings = [setting for setting in (*spec.vary, spec.columns) if setting]
+        table.effects = effects(runs, settings, spec.together)
+    table.notes = [*training_notes(table)]
+    return table
+
+
+def _shown(spec: TableSpec, taken: pd.DataFrame) -> pd.DataFrame:
+    """The runs that are shown, with their column: the first to finish of equal ones, at the value
+    of `choose` that is best on dev."""
+    for key in filter(None, (spec.choose, spec.columns)):
+        if key not in taken or taken[key].isna().all():
+            raise UserError(f"table '{spec.name}': no record has the setting '{key}'")
+    first = {record.run for record in first_finished(taken["record"])}
+    runs = taken[taken["run"].isin(first)]
+    if spec.choose:
+        runs = best_on_dev(runs, spec.choose)
+    if axis := short_name(spec.columns):
+        return runs.assign(column=f"{axis}=" + runs[spec.columns].map(str))
+    return runs.assign(column=runs["task"])
+
+
+def _cells(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
+    cells = with_published(cells_of(runs), spec.published)
+    cells = cells.join(runs.groupby(["row", "column"])[CONDITIONS].first())
+    cells["gflops"] = cells["flops"] / 1e9
+    cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
+    # Times are shown where all runs of a column had one machine.
+    machines = runs.groupby("column")[MACHINE].agg(lambda s: s.map(str).nunique()).max(axis=1)
+    untimed = machines.index[(machines > 1) | (not spec.speed)]
+    cells.loc[cells.index.isin(untimed, level="column"), TIMES] = None
+    return cells
+
+
+def _rows(cells: pd.DataFrame, averaged: Sequence[str]) -> pd.DataFrame:
+    """A line per row, with the averages of its scores and of published ones, if it has all."""
+    rows, scores = rows_and_scores(cells, averaged)
+    rows[AVERAGE] = scores.mean(axis=1, skipna=False)
+    printed = cells["published"].astype(float).unstack("column").reindex(columns=averaged)
+    rows["published"] = printed.mean(axis=1, skipna=False)
+    return rows
+
+
+def _order(rows: pd.DataFrame, cells: pd.DataFrame, *, by_average: bool) -> Sequence[str]:
+    """Rows of one attention by their options; several by average or, where there is none, by
+    score."""
+    if rows["attention"].nunique() == 1:
+        return sorted(rows.index, key=lambda row: [*map(sortable, rows["options"][row].values())])
+    means = rows[AVERAGE] if by_average else cells["score"].groupby("row").mean()
+    return means.sort_index().sort_values(ascending=False, kind="stable").index
+
+
+def best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
+    """The runs with the value of this setting that has the best mean dev accuracy over seeds, among
+    runs that differ in nothing else. A value with fewer seeds than another is not taken: its other
+    runs diverged, which leave no record. The column `tried` has the values it was taken from."""
+    settings = [c for c in runs if c.split(".")[0] in PARTS and c != key]
+    kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
+    values = runs.assign(kind=kind, dev=runs["dev.accuracy"].astype(float)).groupby(["kind", key])
+    tried = values.agg(seeds=("seed", "nunique"), dev=("dev", "mean")).reset_index()
+    ranked = tried.sort_values(["seeds", "dev"], ascending=False, kind="stable")
+    best = ranked.drop_duplicates("kind").set_index("kind")[key]
+    names = tried.groupby("kind")[key].agg(lambda column: str(sorted(column, key=sortable)))
+    return runs.assign(tried=kind.map(names))[runs[key] == kind.map(best)]
+
+
+def compared(
+    runs: pd.DataFrame, vary: Sequence[str] = (), choose: str = ""
+) -> tuple[list[str], list[str]]:
+    """The facts that all runs of a table share, and those that all runs of a column share."""
+    ignored = {choose, *vary, *(FOLLOW if vary else ())}
+    settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
+    of_table, of_column = (
+        [f for f in facts if f in runs and f not in ignored]
+        for facts in (OF_TABLE, [*OF_COLUMN, *settings])
+    )
+    return of_table, of_column
+
+
+def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.DataFrame:
+    """The scores of rules on the data of each column, in %, what each rule reads, and whether it is
+    a bound of what any method can score."""
+    scored = {line["fingerprint"]: line["rules"] for line in read_scores(folder / RULES)}
+    data_of = runs.groupby("column")["fingerprint"].first()
+    lines: dict[str, dict[str, Any]] = {}
+    for column in columns:
+        for name, rule in scored.get(data_of[column], {}).items():
+            line = lines.setdefault(name, dict.fromkeys(columns, math.nan))
+            line |= {
+                column: 100 * rule["test"],
+                "reads": rule["reads"],
+                "bound": rule.get("bound", False),
+            }
+    return pd.DataFrame.from_dict(lines, orient="index")
+
+
+def _columns(runs: pd.DataFrame, setting: str) -> list[str]:
+    if setting:
+        first = runs.drop_duplicates("column").set_index("column")[setting]
+        return sorted(first.index, key=lambda name: sortable(first[name]))
+    place = {name: i for i, name in enumerate(BUILTIN)}  # others follow, by name
+    return sorted(runs["column"].unique(), key=lambda task: (place.get(task, 99), task))
+
+
+def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with the label of their row, and the options that it stands for."""
+    names = {}
+    for name, of_method in runs.groupby("attention", sort=False):
+        keys, usual = _naming(spec, of_method), usual_of(of_method["record"].iloc[0])
+        columns = [c for c in dict.fromkeys([*keys, *NOT_NONE]) if c in runs]
+        for i, run in of_method[columns].to_dict("index").items():
+            options = {short_name(k): run.get(k) for k in keys}
+            options |= {short_name(k): run[k] for k in NOT_NONE if run[k] != "none"}
+            shown = {
+                k: v
+                for k, v in options.items()
+                if len(options) <= SPELT or str(v) != str(usual.get(k))
+            }
+            names[i] = one_line(f"{name} {pairs_of(shown)}"), name, options
+    return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=NAMES))
+
+
+def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
+    """The settings that name the rows of one attention: those in which its runs of a column differ,
+    options that differ from what `attention=<name>` sets, and those that the table varies."""
+    records = runs["record"]
+    options = [
+        f"attention.{key}" for key in dict.fromkeys(itertools.chain(*map(options_of, records)))
+    ]
+    keys = differing(runs, [*(o for o in options if o not in spec.vary), "code_of_training"])
+    keys = ["code" if key == "code_of_training" else key for key in keys]
+    keys += differing(runs[runs["pretrain.name"] != "none"], ["code"])
+    usual = pd.DataFrame([*map(usual_of, records)], runs.index).add_prefix("attention.").map(str)
+    keys += [o for o in options if o in usual and (usual[o] != runs[o].map(str)).any()]
+    return list(dict.fromkeys([*keys, *spec.vary]))
