@@ -9,6 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+LONGEST_FUNCTION = 60  # lines, from `def` to its end
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for package in ("luna", "lra")
@@ -92,16 +93,32 @@ def test_luna_knows_nothing_of_lra():
     assert not [n for n, path in luna.items() if any(t.startswith("lra") for t in imports(path))]
 
 
+def every_file() -> list[Path]:
+    folders = ("luna", "lra", "hydra_plugins", "scripts", "tests")
+    files = [path for name in folders for path in (ROOT / name).rglob("*.py")]
+    files += ROOT.glob("*.py")
+    assert len(files) > 300
+    return files
+
+
 def test_the_formatter_formats_everything():
     """Code that is packed by hand is read by nobody."""
     comment = "fmt" + ": "
-    files = [
-        path
-        for name in ("luna", "lra", "hydra_plugins", "scripts", "tests")
-        for path in (ROOT / name).rglob("*.py")
-    ]
-    assert len(files) > 300
+    files = every_file()
     assert not [str(p) for p in files if re.search(f"{comment}(skip|off)", p.read_text("utf-8"))]
+
+
+def test_no_function_is_longer_than_a_screen():
+    """A long one has steps: each of them can have a name."""
+    functions = [
+        (f"{path.relative_to(ROOT)}: {node.name} has {length} lines", length)
+        for path in every_file()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for length in [(node.end_lineno or node.lineno) - node.lineno + 1]
+    ]
+    assert max(length for _, length in functions) > 40  # they are seen
+    assert not [text for text, length in functions if length > LONGEST_FUNCTION]
 
 
 def test_hydra_is_used_by_its_public_names():
