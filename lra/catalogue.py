@@ -60,7 +60,7 @@ def names() -> list[str]:
 
 def ours() -> dict[str, str]:
     """The modules of our own methods, attentions and mixers, by name."""
-    found = {}
+    found: dict[str, str] = {}
     for folder in ("luna.attention", "luna.mixers"):
         package = find_source(folder)
         files = package.parent.glob("[!_]*.py") if package else ()
