@@ -21,6 +21,7 @@ from luna.base import LunaError
 from luna.kernels import checked, cpu
 from luna.kernels.checked import on_gpu
 from luna.kernels.luna_attention.operator import attention, check_tensors
+from luna.kernels.luna_attention.reference import plain
 from luna.kernels.scalar_mlp import OUTPUTS, SLOPES, Activation, Nonneg, at_least_single
 from luna.kernels.scalar_mlp.operator import check_mlps, tables
 
@@ -94,8 +95,6 @@ def luna_attention(
     if takes and compare and gpu:
         takes = _kernels_are_right(q, k, v, real, *parameters, **options)
     if not takes:
-        from luna.kernels.luna_attention.reference import plain
-
         out, c = plain(q.to(inside), k.to(inside), v.to(inside), mask, *parameters, **options)
         return out.to(dtype), c
 
@@ -124,8 +123,6 @@ def _kernels_take(q: Tensor, v: Tensor, parameters: Sequence[Tensor], causal: bo
 
 
 def _kernels_are_right(*tensors: Tensor, **options: Any) -> bool:
-    from luna.kernels.luna_attention.reference import plain
-
     def kernels(*tensors: Tensor) -> Tensor:
         return luna_attention(*tensors, **options)[0][-1:]
 
