@@ -196,7 +196,8 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with the label of their row, and the options that it stands for."""
     names = {}
     for name, of_method in runs.groupby("attention", sort=False):
-        keys, usual = _naming(spec, of_method), usual_of(of_method["record"].iloc[0])
+        keys = _naming(spec, of_method)
+        usual = usual_of(of_method["record"].iloc[0])
         columns = [c for c in dict.fromkeys([*keys, *NOT_NONE]) if c in runs]
         for i, run in of_method[columns].to_dict("index").items():
             options = {short_name(k): run.get(k) for k in keys}

@@ -198,7 +198,8 @@ def transformers() -> Any:
 def quiet() -> Iterator[None]:
     """Inside, transformers prints neither a table of new parameters nor a progress bar."""
     log = transformers().utils.logging
-    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    level = log.get_verbosity()
+    bars = log.is_progress_bar_enabled()
     log.set_verbosity_error()
     log.disable_progress_bar()
     try:

@@ -106,7 +106,8 @@ def shortened(names: Iterable[str]) -> str:
 
 def _site(name: str, module: nn.Module) -> Site:
     """Describe one attention; a LunaError for what a supported class may have beside it."""
-    config, decoder = getattr(module, "config", None), type(module).__name__ in DECODERS
+    config = getattr(module, "config", None)
+    decoder = type(module).__name__ in DECODERS
     causal = getattr(module, "is_causal", False) or getattr(module, "is_decoder", False)
     window = getattr(config, "sliding_window", None) if causal else None
     if getattr(config, "add_cross_attention", False):

@@ -63,7 +63,8 @@ class ConversionRecipe:
     def facts(self) -> dict[str, Any]:
         """Return the numbers that identify a run. Those that were added later are left out at their
         default, so that earlier records keep their identity."""
-        values, default = asdict(self), asdict(ConversionRecipe())
+        values = asdict(self)
+        default = asdict(ConversionRecipe())
         later = ("weight_decay", "warmup", "joint", "select", "images")
         return {k: v for k, v in values.items() if k not in later or v != default[k]}
 

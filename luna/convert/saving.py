@@ -37,7 +37,8 @@ def load(folder: str | Path) -> Any:
             f"{folder} is not a converted model (config.json has no 'luna' block): load it with "
             "transformers and convert it with luna.linearize"
         )
-    cls, tensors = architecture(folder), _read_tensors(folder)
+    cls = architecture(folder)
+    tensors = _read_tensors(folder)
     try:
         return _build_model(folder, cls, config, tensors)
     except LunaError:

@@ -38,7 +38,9 @@ class TextFile:
                 f"{path} has {len(ids)} tokens, too few for two blocks of {length}, one to train "
                 "on and one held out: give a longer text or a smaller length"
             )
-        self.blocks, self.batch, self.seed = blocks[:count], batch, seed
+        self.blocks = blocks[:count]
+        self.batch = batch
+        self.seed = seed
         self.held_out = self._batches(blocks[count:])
 
     def train(self, epoch: int) -> list[dict[str, Tensor]]:

@@ -47,7 +47,8 @@ def jit(function: Callable, *, reorder: bool = True) -> Callable:
 
     settings: Any = config  # its names are made at import
     flags = {"contract", "reassoc", "nsz"} if reorder else False
-    folder, before = cache_folder(Path(__file__).parent), settings.CACHE_DIR
+    folder = cache_folder(Path(__file__).parent)
+    before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder or "")
     try:
         return numba.njit(

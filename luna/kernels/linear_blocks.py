@@ -67,7 +67,9 @@ class _BlockedSums(torch.autograd.Function):
         v: Tensor,
         *parameters: Tensor,
     ):
-        N, c, V = torch.empty_like(v), v.new_empty(v.shape[:3]), _with_ones(v, masks[0])
+        N = torch.empty_like(v)
+        c = v.new_empty(v.shape[:3])
+        V = _with_ones(v, masks[0])
         S = torch.zeros((), dtype=v.dtype, device=v.device)
         states = []  # S (B, H, D, e + 1) of all keys, or before each block
         for at in _blocks(v, causal):
@@ -92,12 +94,14 @@ class _BlockedSums(torch.autograd.Function):
     def backward(ctx, dN: Tensor, dc: Tensor):
         with autocast_off(dN.device):
             gradients = _backward_at_once if torch.is_grad_enabled() else _backward_in_blocks
-            inputs, states = ctx.saved_tensors, 3 + len(ctx.maps.parameters)
+            inputs = ctx.saved_tensors
+            states = 3 + len(ctx.maps.parameters)
             return None, None, None, *gradients(ctx, dN, dc, inputs[:states], inputs[states:])
 
 
 def _blocks(v: Tensor, causal: bool) -> Iterator[slice]:
-    n, block = v.shape[2], CAUSAL_BLOCK if causal else BLOCK
+    n = v.shape[2]
+    block = CAUSAL_BLOCK if causal else BLOCK
     return (slice(i, min(i + block, n)) for i in range(0, n, block))
 
 
@@ -111,7 +115,8 @@ def _backward_in_blocks(
     ctx, dN: Tensor, dc: Tensor, inputs: Sequence[Tensor], states: Sequence[Tensor]
 ) -> list[Tensor | None]:
     q, k, v, *parameters = inputs
-    V, G = _with_ones(v, ctx.masks[0]), torch.cat([dN, dc.unsqueeze(-1)], -1)
+    V = _with_ones(v, ctx.masks[0])
+    G = torch.cat([dN, dc.unsqueeze(-1)], -1)
     clear_padding(G.transpose(1, 2), ctx.masks[1])
     dq, dk, dv = side_by_side(memory_for(q, v), q, v)
     trained = [p for p in parameters if p.requires_grad]
@@ -132,7 +137,8 @@ def _backward_in_blocks(
             if part is not None:
                 total += part
 
-    blocks, R = list(_blocks(v, ctx.causal)), torch.zeros_like(states[0])
+    blocks = list(_blocks(v, ctx.causal))
+    R = torch.zeros_like(states[0])
     if ctx.causal:
         for at, S in zip(reversed(blocks), reversed(states), strict=True):
             (phi_q, Q, x_q), (phi_k, K, x_k) = mapped(ctx.maps.q, q, at), mapped(ctx.maps.k, k, at)

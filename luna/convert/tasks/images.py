@@ -49,7 +49,8 @@ class Images(ConversionData):
     """Paths of images and their classes; pixels are decoded batch by batch."""
 
     def train(self, epoch: int) -> ImageLoader:
-        how, key = self.recipe.images, (self.seed, epoch)
+        how = self.recipe.images
+        key = (self.seed, epoch)
         height, width = image_size(self.processor)
 
         def pixels(i: int) -> Tensor:
@@ -66,7 +67,8 @@ class Images(ConversionData):
         return ImageLoader(parts, pixels, labels_of(self.examples))
 
     def evaluation(self, split: str) -> ImageLoader:
-        examples, crop = self.scored[split], self.recipe.images.eval_crop
+        examples = self.scored[split]
+        crop = self.recipe.images.eval_crop
         height, width = image_size(self.processor)
         changes: dict[str, Any] = {}
         if crop is not None:  # of the shorter side, in place of what the config says
@@ -119,7 +121,8 @@ class ImageFolder(ConversionTask):
 
     def fingerprint(self, data: str | Path | None) -> str:
         """Hash the names of all files: another folder is another data set."""
-        root, classes = self.root(data), self.classes(data)
+        root = self.root(data)
+        classes = self.classes(data)
         paths = (path for split in SPLITS for path, _ in _files(root, split, classes))
         return hashlib.sha256("".join(f"{path}\n" for path in paths).encode()).hexdigest()
 

@@ -25,7 +25,8 @@ def paraphrase(predicted: Tensor, labels: Tensor) -> dict[str, float]:
     """Accuracy, and F1 of class 1: 0 if it is neither present nor predicted."""
     hits = int(((predicted == 1) & (labels == 1)).sum())
     total = int((predicted == 1).sum() + (labels == 1).sum())
-    accuracy, f1 = classified(predicted, labels)["score"], 2 * hits / total if total else 0.0
+    accuracy = classified(predicted, labels)["score"]
+    f1 = 2 * hits / total if total else 0.0
     return {"accuracy": accuracy, "f1": f1, "score": (accuracy + f1) / 2}
 
 

@@ -58,7 +58,8 @@ class Work:
         if not self.shape.causal:
             return t.sum(2)
         order = range(self.segments - 1, -1, -1) if later else range(self.segments)
-        states, total = torch.empty_like(t), torch.zeros_like(t[:, :, 0])
+        states = torch.empty_like(t)
+        total = torch.zeros_like(t[:, :, 0])
         for i in order:  # a loop: cumsum has no fixed order on GPUs, and segments are few
             states[:, :, i] = total
             total = total + t[:, :, i]

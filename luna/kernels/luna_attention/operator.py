@@ -51,7 +51,8 @@ def _rows_like(t: Tensor) -> Tensor:
 
 
 def _results(q, k, v, mask, W, bias, keys, table, causal, output, eps) -> tuple[Tensor, ...]:
-    (B, H, n, e), D = v.shape, W.shape[1] * table.shape[2] // 2
+    B, H, n, e = v.shape
+    D = W.shape[1] * table.shape[2] // 2
     D *= -(-n // segment_of(B * H * n)) if causal else 1
     shapes = (B, H, n), (B, H, D, e), (B, H, D)
     return _rows_like(v), *(table.new_empty(shape) for shape in shapes)
@@ -82,7 +83,8 @@ def attention(*arguments):
 )
 def _attention_backward(*arguments):
     """Gradients of q, k, v side by side, of W, bias, table."""
-    (memory, *maps), c = _gradients(*arguments), arguments[10]
+    memory, *maps = _gradients(*arguments)
+    c = arguments[10]
     gradients = *side_by_side(memory, arguments[1], arguments[3]), *maps
     _engine(c).backward(arguments, gradients, segment_of(c.numel()))
     return memory, *maps
@@ -94,7 +96,8 @@ def check_tensors(
     """Refuse tensors that do not fit together: both engines index raw memory."""
     floats, keys, table = (q, k, v, W, bias, *lines), *(lines or (bias, W))  # which fit
     if fits := [t.dim() for t in (q, v, W, table)] == [4, 4, 3, 3]:
-        (B, H, n, d), (G, M) = q.shape, W.shape[:2]
+        B, H, n, d = q.shape
+        G, M = W.shape[:2]
         fits = k.shape == q.shape and v.shape[:3] == q.shape[:3] and mask.shape == (B, n)
         fits = fits and G in (1, H) and W.shape == (G, M, d) and bias.shape == (G, M)
         fits = fits and len(table) == G and keys.shape == (G, table.shape[1] - bool(lines))

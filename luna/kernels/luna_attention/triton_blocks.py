@@ -120,7 +120,8 @@ def state(S, z, index, s: tl.constexpr):
     """Pointers to S (D, eP) and z (D) of an index, and which of their places exist."""
     c, columns = tl.arange(0, s.D), tl.arange(0, s.eP)
     m, l = c // s.LP, c % s.LP
-    live, at = (m < s.M) & (l < s.L), index * (s.M * s.L) + m * s.L + l
+    live = (m < s.M) & (l < s.L)
+    at = index * (s.M * s.L) + m * s.L + l
     S_live = live[:, None] & (columns < s.e)[None, :]
     return S + at[:, None] * s.e + columns[None, :], S_live, z + at, live
 

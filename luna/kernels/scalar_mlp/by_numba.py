@@ -43,8 +43,10 @@ def look_up(
 def look_up_backward(
     grad: Tensor, u: Tensor, table: Tensor, interval: Tensor, nonneg: bool
 ) -> tuple[Tensor, Tensor]:
-    (G, N), (_, K, columns) = u.shape, table.shape
-    du, parts = torch.empty_like(u), -(-N // (PART * BLOCK))
+    G, N = u.shape
+    _, K, columns = table.shape
+    du = torch.empty_like(u)
+    parts = -(-N // (PART * BLOCK))
     sums = table.new_empty(G, parts, K, columns)
     arrays = *cpu.arrays(grad, u, table, interval), nonneg, *cpu.arrays(du, sums)
     cpu.run(backward_kernel, G * parts, *arrays)
@@ -59,7 +61,8 @@ def cell_of(x, low, per_unit, highest):
     """A non-decreasing function of x, the same wherever it is used, so that a key of a lower cell
     is smaller than x; `highest` is the number of the last cell in the type of x. NaN goes to cell
     0. Neither branches nor signed indices, which would be counted from the end."""
-    c, zero = (x - low) * per_unit, highest - highest
+    c = (x - low) * per_unit
+    zero = highest - highest
     c = c if c > zero else zero
     return np.uint32(c if c < highest else highest)
 
@@ -88,7 +91,8 @@ def make_grid(keys, span, start):
 @cpu.jit
 def find_intervals(u, keys, low, per_unit, start, interval, count):
     """interval[i] = the number of keys smaller than u[i]; two infinite keys follow the last."""
-    unfinished, highest = np.int32(0), keys.dtype.type(len(start) - 2)
+    unfinished = np.int32(0)
+    highest = keys.dtype.type(len(start) - 2)
     for i in range(count):
         x = u[i]
         j = np.uint32(start[cell_of(x, low, per_unit, highest)])
@@ -99,7 +103,8 @@ def find_intervals(u, keys, low, per_unit, start, interval, count):
     if unfinished > 0:
         for i in range(count):
             if keys[interval[i]] < u[i]:
-                first, last = interval[i] + 1, start[cell_of(u[i], low, per_unit, highest) + 1]
+                first = interval[i] + 1
+                last = start[cell_of(u[i], low, per_unit, highest) + 1]
                 while first < last:
                     middle = (first + last) >> 1
                     if keys[middle] < u[i]:
@@ -112,7 +117,8 @@ def find_intervals(u, keys, low, per_unit, start, interval, count):
 @cpu.jit
 def forward_kernel(first, last, u, lines, nonneg, y, interval):
     table, keys, span, start = lines
-    N, L = u.shape[1], y.shape[2]
+    N = u.shape[1]
+    L = y.shape[2]
     blocks = (N + BLOCK - 1) // BLOCK
     zero = u.dtype.type(0)
     for task in range(first, last):
@@ -122,7 +128,9 @@ def forward_kernel(first, last, u, lines, nonneg, y, interval):
             u[g, i0:i1], keys[g], span[g, 0], span[g, 1], start[g], interval[g, i0:i1], i1 - i0
         )
         for i in range(i0, i1):
-            x, row, out = u[g, i], table[g, interval[g, i]], y[g, i]
+            x = u[g, i]
+            row = table[g, interval[g, i]]
+            out = y[g, i]
             for l in range(L):
                 value = row[l] * x + row[L + l]
                 out[l] = zero if nonneg and value < 0 else value  # and not max(): NaN stays
@@ -131,7 +139,9 @@ def forward_kernel(first, last, u, lines, nonneg, y, interval):
 @cpu.jit
 def backward_kernel(first, last, grad, u, table, interval, nonneg, du, dtable):
     """A task is a part: its blocks' sums go into dtable[g, part]."""
-    N, L, parts = u.shape[1], grad.shape[2], dtable.shape[1]
+    N = u.shape[1]
+    L = grad.shape[2]
+    parts = dtable.shape[1]
     zero = u.dtype.type(0)
     for task in range(first, last):
         g, part = task // parts, task % parts

@@ -90,7 +90,8 @@ def look_up(
 ) -> tuple[Tensor, Tensor]:
     """y (G, N, L) and, for backward, the interval of each scalar (G, N). Many calls with the same
     keys may be given what `by_numba.grid` makes of them: keys, span and start."""
-    (G, K, columns), gridded = table.shape, span is not None
+    G, K, columns = table.shape
+    gridded = span is not None
     fits = u.dim() == 2 and len(u) == G and keys.shape == (G, K - 1 + 2 * gridded)
     fits = fits and u.is_floating_point() and u.dtype == keys.dtype == table.dtype
     if not fits:  # the kernels index raw memory
@@ -99,7 +100,8 @@ def look_up(
             f"got {u.dtype} {tuple(u.shape)}, {keys.dtype} {tuple(keys.shape)} and "
             f"{table.dtype} {tuple(table.shape)}"
         )
-    y, interval = u.new_empty(*u.shape, columns // 2), torch.empty_like(u, dtype=torch.int32)
+    y = u.new_empty(*u.shape, columns // 2)
+    interval = torch.empty_like(u, dtype=torch.int32)
     if cpu.runs_on(u):
         from luna.kernels.scalar_mlp import by_numba
 
