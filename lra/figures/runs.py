@@ -46,7 +46,7 @@ def draw_channels(arguments: Namespace) -> list[Path]:
 
     folder = arguments.folder
     if (model_folder(folder) / "config.json").is_file():
-        from luna.convert.swap import forward
+        from luna.convert.running import forward
 
         (student,) = open_students([folder])
         options = in_words(student.block["options"])

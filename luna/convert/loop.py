@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from luna.base import LunaError
-from luna.convert.swap import ModelInputs
+from luna.convert.running import ModelInputs
 
 STATES = ("stage1.pt", "stage2.pt")  # the files of both stages' states in a run's folder
 

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from luna.base import autocast_off
 from luna.convert.host import ConvertedLayer, converted_layers, probing
-from luna.convert.swap import ModelInputs, described, evaluating, feature_maps, forward
+from luna.convert.running import ModelInputs, evaluating, forward
+from luna.convert.swap import described, feature_maps
 
 FLOOR = 1e-8  # relu features give exact zeros: a row's loss is at most -log(1e-8) = 18.42
 MSE_SCALE = 1000.0  # as in HazyResearch/lolcats

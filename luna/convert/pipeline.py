@@ -27,16 +27,10 @@ from luna.convert.loop import Log
 from luna.convert.maps import LossOf, MapLoss
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.run_folder import Scores
+from luna.convert.running import evaluating, own_loss
 from luna.convert.stage1 import distill
 from luna.convert.stage2 import finetune
-from luna.convert.swap import (
-    convert,
-    describe,
-    evaluating,
-    feature_parameters,
-    own_loss,
-    weights_hash,
-)
+from luna.convert.swap import convert, describe, feature_parameters, weights_hash
 from luna.convert.tasks.base import HELD_OUT, ConversionData, ConversionTask, predict
 from luna.convert.tasks.metrics import constant
 

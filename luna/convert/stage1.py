@@ -21,7 +21,8 @@ from luna.convert.dead_heads import Redrawn, redraw_dead
 from luna.convert.loop import STATES, Log, Stage
 from luna.convert.maps import Fit, MapLoss, measure
 from luna.convert.recipe import LOSSES, check_choice, check_range
-from luna.convert.swap import ModelInputs, described, feature_maps, feature_parameters
+from luna.convert.running import ModelInputs
+from luna.convert.swap import described, feature_maps, feature_parameters
 
 KL_WARNING = 0.25  # maps that stayed above rarely recovered in finetuning
 HELD_OUT_BATCHES = 2  # of the training batches, where no others are given

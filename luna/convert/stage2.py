@@ -17,7 +17,8 @@ from luna.base import LunaError
 from luna.convert.loop import STATES, Batches, Log, Stage
 from luna.convert.maps import LossOf
 from luna.convert.recipe import SCHEDULES, check_choice, check_range
-from luna.convert.swap import ModelInputs, describe, feature_parameters, own_loss
+from luna.convert.running import ModelInputs, own_loss
+from luna.convert.swap import describe, feature_parameters
 
 CLIP = 1.0  # norm of the gradients
 

@@ -6,11 +6,10 @@ attention layer gets an attention of the registry with its own feature map.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,8 +24,6 @@ from luna.registry import build
 PHI = f".{host.NAME}.attention."  # between a layer's name and that of a tensor of its feature map
 # Settings of a slot that each layer takes from the softmax attention that it replaces.
 OF_THE_HOST = ("n_heads", "head_dim", "causal", "dropout", "layer", "n_layers")
-
-ModelInputs = Mapping[str, Tensor] | Tensor  # a model's keywords, with or without labels, or one
 
 
 def presets(attention: str, head_dim: int) -> dict[str, dict[str, Any]]:
@@ -220,44 +217,6 @@ def feature_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """List the trainable tensors of the feature maps by their names in the model."""
     described(model)
     return {name: p for name, p in model.named_parameters() if PHI in name}
-
-
-@contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside, because dropout would blur the teacher; each module's mode is restored."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def forward(model: nn.Module, batch: ModelInputs, *, labels: bool = False) -> Any:
-    """Run the model on a batch; it sees the labels only on request."""
-    device = next(model.parameters()).device
-    no_state = {"use_cache": False} if (describe(model) or {}).get("causal") else {}
-    if isinstance(batch, Tensor):
-        return model(batch.to(device), **no_state)
-    if "input_ids" in batch:
-        n = batch["input_ids"].shape[1]
-        limit = position_limit(model)
-        if n > limit:
-            raise LunaError(
-                f"a text of {n} tokens is longer than the model's {limit} positions: "
-                f"truncate to max_length={limit} when tokenising"
-            )
-    inputs = {k: v.to(device) for k, v in batch.items() if labels or k != "labels"}
-    return model(**inputs, **no_state)
-
-
-def own_loss(model: nn.Module, batch: ModelInputs) -> Tensor:
-    """Return the loss that the model itself computes from `labels`."""
-    loss = getattr(forward(model, batch, labels=True), "loss", None)
-    if loss is None:
-        raise LunaError("the model returned no loss: give batches with 'labels', or loss=")
-    return loss
 
 
 def weights_hash(model: nn.Module) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import LunaError
-from luna.convert.swap import evaluating, own_loss
+from luna.convert.running import evaluating, own_loss
 
 
 class TextFile:

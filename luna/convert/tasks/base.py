@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from luna.base import LunaError
 from luna.convert.loop import Batches
 from luna.convert.recipe import ConversionRecipe
-from luna.convert.swap import ModelInputs, forward
+from luna.convert.running import ModelInputs, forward
 from luna.convert.tasks.metrics import Metric
 
 HELD_OUT = "held_out"  # the part of train that chooses the best epoch, under select=train_split

@@ -20,7 +20,7 @@ from luna.convert import (
     load,
     revert,
 )
-from luna.convert.swap import own_loss
+from luna.convert.running import own_loss
 
 from .kit import (
     DECODERS,

@@ -18,7 +18,7 @@ from luna.convert.maps import (
     row_entropy,
     softmax_rows,
 )
-from luna.convert.swap import forward
+from luna.convert.running import forward
 
 from .kit import ENCODERS, HOSTS, H, bert, host, inputs_of, text
 
