@@ -52,6 +52,7 @@ REFUSED = [  # when a record is read, whoever made its digest
     ({"times__finished": "soon"}, "times.finished: Invalid isoformat"),
     ({"times": BEFORE}, "times: it finished at 2026-01-01.*, before it started"),
     ({"steps_per_second": 80.0}, "its speed and time make 889 steps, but it has 100"),
+    ({"steps_per_second": 9.3}, "its speed and time make 103 steps, but it has 100"),
     (
         {
             "times": {"begun": BEFORE["started"], "finished": BEFORE["started"]},

@@ -155,6 +155,12 @@ def test_a_damaged_record_is_left_out_where_it_can_be(make: Make, runs: Path, tm
         records.load_records([out])
 
 
+def test_a_run_that_kept_no_curve_is_a_record(make: Make, runs: Path):
+    edit(make("luna", 0.4), curve=[])
+    (record,) = records.load_records([runs])
+    assert record["curve"] == []
+
+
 def test_a_fact_that_is_not_there_names_the_nearest(make: Make, runs: Path):
     make("luna", 0.474000006914)  # as a float32 says it
     records_of = lra.records(runs)
