@@ -20,6 +20,7 @@ from luna.errors import LunaError
 from luna.heads import split_heads
 from luna.local import LocalBranch
 from luna.mixing import Mixer, Place
+from luna.surround import Gate, HeadNorm, ShortConv, output_gate
 from luna.tensors import Mask
 from luna.traits import AttentionTraits, Traits
 
@@ -42,6 +43,9 @@ class Around:
     # What turns queries and keys, such as rotary positions: built for the attention.
     positions: Callable[[Attention], nn.Module] | None = None
     dwc: str = "none"  # the local branch, luna/local.py
+    short_conv: int = 0  # tokens of a convolution of q, k and v, luna/surround.py; 0: none
+    head_norm: bool = False  # a norm of each head's outputs
+    gate: Gate = "none"  # of the outputs, by the hidden states
     grid: tuple[int, int] | None = None  # rows and columns of the tokens, on images
     cls: bool = False  # position 0 holds the CLS token, outside of the grid
 
@@ -89,10 +93,19 @@ class QKV(Mixer):
         if around.dwc != "none":
             sizes = (self.n_heads, self.head_dim, around.grid)
             self.local = LocalBranch(around.dwc, *sizes, causal=place.causal, cls=around.cls)
+        self._surround(around, parts * width, width)
         self.out: nn.Module = nn.Identity()
         if "o" in self.letters:
             self.out = nn.Linear(width, place.d_model, bias=around.out_bias)
             around.initialise(self.out)
+
+    def _surround(self, around: Around, projected: int, width: int) -> None:
+        """What is off by default, and then draws no random number."""
+        self.conv: ShortConv | None = None
+        if around.short_conv:
+            self.conv = ShortConv(projected, around.short_conv, causal=self.causal)
+        self.norm = HeadNorm(self.n_heads, self.head_dim) if around.head_norm else None
+        self.gate = output_gate(around.gate, self.d_model, width)
 
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         self._check_inputs(x, mask)
@@ -100,43 +113,58 @@ class QKV(Mixer):
         hidden = x if self.attention.traits().needs_x else None
         strict = self.attention.profile == "strict"
         out = self.attention(q, k, v, mask, hidden, zeroed=strict)
-        return self._merge(out, v, mask)
+        return self._merge(out, v, x, mask)
 
     def steps(self, state: Any, x: Tensor, mask: Mask = None) -> tuple[Any, Tensor]:
         """n tokens of the causal form: the state after them, and their outputs (B, n, E)."""
         self._check_inputs(x, mask)
-        if self.local is not None or not isinstance(self.turned, nn.Identity):
+        turns = not isinstance(self.turned, nn.Identity)
+        if self.local is not None or self.conv is not None or turns:
             raise LunaError(
-                f"attention '{self.name}' cannot stream with a local branch or rotary positions, "
-                "which need the tokens before: build it without them"
+                f"attention '{self.name}' cannot stream with a convolution, a local branch or "
+                "rotary positions, which need the tokens before: build it without them"
             )
         q, k, v = self._heads(x, mask)
         hidden = {"x": x} if self.attention.traits().needs_x else {}
         state, out = self.attention.steps(state, q, k, v, mask, **hidden)
-        return state, self._merge(out, v, mask)
+        return state, self._merge(out, v, x, mask)
 
     def _heads(self, x: Tensor, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v (B, H, n, d); a method without a projection of its own for one is given another,
         which it does not read."""
-        projected = self.qkv(x).unflatten(-1, (-1, self.n_heads, self.head_dim))
         strict = self.attention.profile == "strict"
-        heads = split_heads(projected, mask if strict else None)
+        real = mask if strict else None
+        projected = self.qkv(x)
+        if self.conv is not None:
+            projected = self.conv(projected, real)
+        heads = split_heads(projected.unflatten(-1, (-1, self.n_heads, self.head_dim)), real)
         given = dict(zip(self.letters.replace("o", ""), heads, strict=True))
         v = given["v"]
         q = self.turned(given["q"]) if "q" in given else v
         k = self.turned(given["k"]) if "k" in given else q
         return q, k, v
 
-    def _merge(self, out: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    def _merge(self, out: Tensor, v: Tensor, x: Tensor, mask: Mask) -> Tensor:
         if self.local is not None:
             out = out + self.local(v, mask)
-        return self.out(out.transpose(1, 2).flatten(2))  # (B, n, E)
+        if self.norm is not None:
+            out = self.norm(out)
+        out = out.transpose(1, 2).flatten(2)  # (B, n, H d)
+        if self.gate is not None:
+            out = self.gate(out, x)
+        return self.out(out)
 
     def parts(self) -> Iterator[tuple[nn.Module, str]]:
         yield from ((self.qkv, "projections"), (self.out, "projections"))
         yield self.attention, "attention"
-        if self.local is not None:
-            yield self.local, "local"
+        for part, kind in (
+            (self.local, "local"),
+            (self.conv, "local"),
+            (self.norm, "projections"),
+            (self.gate, "projections"),
+        ):
+            if part is not None:
+                yield part, kind
 
     def tie(self, first: Mixer) -> None:
         assert isinstance(first, QKV)

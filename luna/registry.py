@@ -117,6 +117,9 @@ def _refuse_surroundings(name: str, around: Around) -> None:
         ("alibi=True", around.alibi),
         (f"dwc='{around.dwc}'", around.dwc != "none"),
         ("rotary positions", around.positions is not None),
+        (f"short_conv={around.short_conv}", around.short_conv > 0),
+        ("head_norm=True", around.head_norm),
+        (f"gate='{around.gate}'", around.gate != "none"),
     ):
         if given:
             raise LunaError(

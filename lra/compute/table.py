@@ -149,8 +149,10 @@ def markdown(table: Sequence[dict[str, Any]], overrides: Sequence[str]) -> str:
 
 
 def head_flops(name: str, n: int) -> int:
+    """FLOPs of one head without the projections around it; of a mixer with its own."""
     with torch.device("meta"):
-        slot = luna.build(name, n_heads=1, head_dim=HEAD_DIM, max_len=n, profile="published")
+        mixer = luna.mixer(name, d_model=HEAD_DIM, n_heads=1, max_len=n, profile="published")
+    slot: Any = next(part for part, kind in mixer.parts() if kind == "attention")
     return slot_flops(slot)
 
 

@@ -34,46 +34,56 @@ def not_copied(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if name.startswith((".", "__pycache__")) or name in made]
 
 
-def test_in_a_clone_two_files_are_enough(tmp_path):
-    """The suite finds the method and holds it to the contract."""
-    clone = tmp_path / "clone"
-    shutil.copytree(REPOSITORY, clone, ignore=not_copied)
-    (clone / "results").symlink_to(REPOSITORY / "results")
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A fresh copy of the repository, results aside."""
+    copy = tmp_path / "clone"
+    shutil.copytree(REPOSITORY, copy, ignore=not_copied)
+    (copy / "results").symlink_to(REPOSITORY / "results")
+    return copy
 
-    def run(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=clone,
-            env=os.environ | {"PYTHONPATH": str(clone)},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
-    written = run("lra", "new", "attention", "foo").splitlines()
-    files = [clone / "luna/attention/foo.py", clone / "configs/attention/foo.yaml"]
-    assert written[:2] == [str(file) for file in files]
-    run("ruff", "check", str(files[0]), "--config", str(REPOSITORY / "pyproject.toml"))
-    run("ruff", "format", "--check", str(files[0]))
-    suite = [
-        "luna/test_conformance.py",
-        "lra/compute",
-        "lra/test_catalogue.py",
-        "lra/settings/test_compose.py",
-    ]
-    selection = "foo or catalogue_is or exactly_its_options"
-    tested = run(
-        "pytest",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        selection,
-        *(f"tests/{file}" for file in suite),
+def run_in(clone: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=clone,
+        env=os.environ | {"PYTHONPATH": str(clone)},
+        capture_output=True,
+        text=True,
     )
-    assert " passed" in tested
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("attention", ["luna/attention/foo.py", "configs/attention/foo.yaml"]),
+        (
+            "mixer",
+            ["luna/mixers/foo.py", "configs/attention/foo.yaml", "tests/luna/mixers/test_foo.py"],
+        ),
+    ],
+)
+def test_in_a_clone_the_suite_finds_a_new_method(clone: Path, kind: str, expected: list[str]):
+    """It holds it to the contract, and what is written is as the linter wants it."""
+    written = run_in(clone, "lra", "new", kind, "foo").splitlines()
+    files = [clone / name for name in expected]
+    assert written[: len(files)] == [str(file) for file in files]
+    python = [str(file) for file in files if file.suffix == ".py"]
+    run_in(clone, "ruff", "check", *python, "--config", str(REPOSITORY / "pyproject.toml"))
+    run_in(clone, "ruff", "format", "--check", *python)
+    suite = [
+        "tests/luna/test_conformance.py",
+        "tests/lra/compute",
+        "tests/lra/test_catalogue.py",
+        "tests/lra/settings/test_compose.py",
+        "tests/test_architecture.py",
+        *(name for name in expected if name.startswith("tests/")),
+    ]
+    selection = "foo or catalogue_is or exactly_its_options or architecture or definition"
+    plain = ("-n", "0", "-p", "no:cacheprovider", "-m", "not rest", "-k", selection)
+    assert " passed" in run_in(clone, "pytest", *plain, *suite)
 
 
 @pytest.fixture

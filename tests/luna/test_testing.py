@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from luna import base
@@ -69,6 +72,20 @@ def test_an_excuse_that_is_not_needed_is_a_problem():
     finally:
         base._classes.pop("wrong")
     assert "take 'batch' out of exempt" in found["batch"]
+
+
+def test_the_mixer_of_contributing_is_what_it_declares():
+    text = Path("CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = next(
+        block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "Mixer" in block
+    )
+    namespace = {"__name__": "before"}
+    exec(code, namespace)
+    try:
+        found = {r.name: r.problem for r in check(Case("before")) if r.problem}
+    finally:
+        base._classes.pop("before")
+    assert found == {}
 
 
 def test_checks_have_names_of_their_own_but_those_that_share_an_excuse():
