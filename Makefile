@@ -67,8 +67,9 @@ format: $(STAMP) ## apply ruff's fixes and format
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-wheel: $(RUN_STAMP) ## build the source archive and the wheel into dist/
+wheel: $(RUN_STAMP) ## build the source archive and the wheels of luna-lra and luna-attention into dist/
 	@$(PY) -m hatchling build
+	@cd packages/luna-attention && $(abspath $(PY)) -m hatchling build -t wheel -d $(CURDIR)/dist
 
 lock: ## requirements.lock and constraints.txt anew, after a change of pyproject.toml or of a pin
 	@$(or $(wildcard $(PY)),$(PYTHON)) scripts/lock.py

@@ -137,22 +137,57 @@ def required(name: str, found: set[str]) -> set[str]:
     return found
 
 
-def test_the_attentions_need_torch_only(python: Path, tmp_path: Path):
-    """In an environment with `luna`, torch, what torch requires, and nothing else."""
-    venv.create(tmp_path)
-    [site] = tmp_path.glob("lib/python*/site-packages")
-    [installed] = python.parents[1].glob("lib/python*/site-packages/luna")
-    (site / "luna").symlink_to(installed)
+def torch_only(place: Path) -> Path:
+    """The packages of a new environment with torch, what torch requires, and nothing else."""
+    venv.create(place)
+    [site] = place.glob("lib/python*/site-packages")
     for name in required("torch", set()):
         distribution = metadata.distribution(name)
         for entry in {file.parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
             if not (site / entry).exists():
                 (site / entry).symlink_to(Path(str(distribution.locate_file(entry))))
-    code = (
-        "import torch, luna\n"
-        "q = torch.randn(1, 2, 64, 16)\n"
-        "for name in luna.names():\n"
-        "    slot = luna.build(name, n_heads=2, head_dim=16, max_len=64)\n"
-        "    assert slot(q, q, q, x=torch.randn(1, 64, 32)).isfinite().all(), name\n"
-    )
-    call(tmp_path / "bin" / "python", "-c", code, cwd=tmp_path, env=clean())
+    return site
+
+
+ALL_METHODS = """
+import torch, luna
+from luna.testing import Case, check
+
+x = torch.randn(1, 64, 32)
+for name in luna.names():
+    mixer = luna.mixer(name, d_model=32, n_heads=2, max_len=64)
+    assert mixer(x).isfinite().all(), name
+assert not [r for r in check(Case("uniform")) if r.problem]
+print(luna.__file__)
+"""
+
+
+def test_the_attentions_need_torch_only(python: Path, tmp_path: Path):
+    site = torch_only(tmp_path)
+    [installed] = python.parents[1].glob("lib/python*/site-packages/luna")
+    (site / "luna").symlink_to(installed)
+    call(tmp_path / "bin" / "python", "-c", ALL_METHODS, cwd=tmp_path, env=clean())
+
+
+@pytest.mark.rest
+def test_the_wheel_of_the_attentions_alone(tmp_path: Path):
+    """luna-attention: luna/ and nothing else, the same version, torch its only requirement."""
+    pytest.importorskip("hatchling")
+    project = ROOT / "packages" / "luna-attention"
+    call(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, cwd=project)
+    [wheel] = tmp_path.glob("luna_attention-*.whl")
+    assert wheel.name.split("-")[1] == metadata.version("luna-lra")
+    assert {name.partition("/")[0] for name in ZipFile(wheel).namelist()} == {
+        "luna",
+        f"{wheel.name.rpartition('-py3')[0]}.dist-info",
+    }
+    site = torch_only(tmp_path / "environment")
+    executable = tmp_path / "environment" / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", executable)
+    call(*pip, "install", "--no-index", wheel)
+    imported = call(executable, "-c", ALL_METHODS, cwd=tmp_path, env=clean())
+    assert Path(imported.strip()).is_relative_to(site)
+    [facts] = site.glob("luna_attention-*.dist-info")
+    needed = (facts / "METADATA").read_text(encoding="utf-8")
+    plain = [line for line in needed.splitlines() if line.startswith("Requires-Dist")]
+    assert [line for line in plain if "extra ==" not in line] == ["Requires-Dist: torch>=2.11"]
