@@ -7,8 +7,7 @@ answer at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, cast
 
 import hydra
@@ -17,161 +16,17 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lra import data
 from lra.base import groups
 from lra.base.config import (
-    Compute,
-    Gate,
-    Mask,
-    Model,
     Objective,
-    Pad,
     Pooling,
-    Pretrain,
-    Protocol,
-    Trainer,
     UserError,
     nearest,
 )
 from lra.data.registry import BUILTIN, check_options
 from lra.settings.errors import explained
-from lra.settings.experiment import Experiment
 from lra.settings.presets import take_cost_facts
+from lra.settings.ranges import check_ranges
+from lra.settings.run import Run
 from lra.settings.search_path import initialised
-
-
-@dataclass
-class Run:
-    """The complete settings of one training run: one dataclass per config group; `task` is the
-    task's own Options."""
-
-    task: Any
-    attention: dict[str, Any]  # name, dwc and the method's own options, checked by luna.build
-    model: Model
-    protocol: Protocol
-    pretrain: Pretrain
-    compute: Compute
-    trainer: Trainer
-    logger: dict[str, Any]  # by name, each with its class and arguments
-    seed: int
-    budget: float  # scales the protocol's steps, warm-up and number of evaluations
-    min_evaluations: int  # kept however small the budget
-    data_dir: str
-    runs_dir: str
-    rerun: bool  # repeat a finished run, in a folder of its own
-    retries: int  # of a run that crashes or is killed, within a sweep
-    limit_minutes: float | None  # a run that takes longer stops with a checkpoint
-
-    @property
-    def processes(self) -> int:
-        devices = self.trainer.devices
-        return self.trainer.num_nodes * (len(devices) if isinstance(devices, list) else devices)
-
-    @property
-    def experiment(self) -> Experiment:
-        """The part that decides its result."""
-        return Experiment(
-            self.task,
-            self.attention,
-            self.model,
-            self.protocol,
-            self.pretrain,
-            self.budget,
-            self.trainer.precision,
-            self.processes,
-            self.seed,
-        )
-
-
-def _is_reference(value: Any, _: Run) -> bool:
-    if not isinstance(value, dict):
-        return isinstance(value, str)
-    numbers = [type(number) in (int, float) and number > 0 for number in value.values()]
-    return bool(numbers) and all(numbers) and value.keys() <= {"parameters", "flops", "examples"}
-
-
-PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
-# Settings, what a value other than None must be, and the same in words.
-RANGES: list[tuple[str, Callable[[Any, Run], bool], str]] = [
-    (
-        "budget limit_minutes protocol.recipe.lr pretrain.recipe.lr protocol.recipe.eps "
-        "pretrain.recipe.eps",
-        lambda x, _: 0 < x < math.inf,
-        "finite and greater than 0",
-    ),
-    (
-        "min_evaluations protocol.recipe.steps protocol.recipe.batch protocol.evaluation.every "
-        "pretrain.recipe.steps pretrain.recipe.batch pretrain.every trainer.threads "
-        "trainer.num_nodes model.n_layers trainer.checkpoint_every trainer.log_every",
-        lambda x, _: x > 0,
-        "at least 1",
-    ),
-    (
-        "retries protocol.recipe.warmup pretrain.recipe.warmup protocol.recipe.weight_decay "
-        "pretrain.recipe.weight_decay",
-        lambda x, _: x >= 0,
-        "at least 0",
-    ),
-    (
-        "protocol.recipe.betas pretrain.recipe.betas",
-        lambda x, _: len(x) == 2 and all(0 <= beta < 1 for beta in x),
-        "two numbers in [0, 1)",
-    ),
-    ("trainer.precision", lambda x, _: x in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
-    ("seed pretrain.seed", lambda x, _: 0 <= x < 2**31, "between 0 and 2**31 - 1"),
-    ("model.dropout model.attention_dropout", lambda x, _: 0 <= x < 1, "in [0, 1)"),
-    (
-        "compute.tolerance.parameters compute.tolerance.flops compute.tolerance.examples",
-        lambda x, _: 0 < x <= 1,
-        "greater than 0 and at most 1",
-    ),
-    (
-        "compute.reference",
-        _is_reference,
-        "an attention, or numbers greater than 0 for some of "
-        "examples, flops, parameters: {{parameters: .., flops: ..}}",
-    ),
-    (
-        "compute.solve",
-        lambda x, run: not x or run.compute.mode is not Gate.off,
-        "false under compute=off, which has no budget to meet",
-    ),
-    (
-        "protocol.data.max_length",
-        lambda x, run: 1 <= x <= run.protocol.data.pad_to,
-        "between 1 and protocol.data.pad_to={run.protocol.data.pad_to}",
-    ),
-    (
-        "protocol.data.pad",
-        lambda x, run: (
-            x is not Pad.sorted
-            or not {run.protocol.style.pooling, run.protocol.data.mask} & {Pooling.mean, Mask.none}
-        ),
-        "full or batch where the mean or the mask takes padding for tokens",
-    ),
-    (
-        "model.n_heads",
-        lambda x, run: x >= 1 and run.model.qkv_dim % x == 0,
-        "a divisor of model.qkv_dim={run.model.qkv_dim}",
-    ),
-    (
-        "model.sizes_of",
-        lambda x, run: any(x in [run.attention["name"], *m] for m in run.model.methods.values()),
-        "the run's attention, or one of model.methods",
-    ),
-    (
-        "trainer.devices",
-        lambda x, _: x >= 1 if type(x) is int else isinstance(x, list) and {*map(type, x)} == {int},
-        "a number of devices or a list of them, because it is part of the run's identity",
-    ),
-    (
-        "pretrain.name",
-        lambda x, run: x is Objective.none or bool(run.pretrain.recipe and run.pretrain.every),
-        "none, unless pretrain.recipe and pretrain.every are set",
-    ),
-    (
-        "pretrain.rate",
-        lambda x, run: 0 < x < 1 and run.pretrain.name is not Objective.causal,
-        "between 0 and 1 under pretrain=masked, and null under pretrain=causal, which masks none",
-    ),
-]
 
 
 def compose(words: Sequence[str]) -> Run:
@@ -197,14 +52,7 @@ def check_settings(cfg: DictConfig) -> Run:
         run = cast(Run, OmegaConf.to_object(typed))
     check_options(data.get(run.task.name), run.task)
     _fit_to_task(run)
-    for keys, allowed, words in RANGES:
-        for key in keys.split():
-            value: Any = run
-            for name in key.split("."):
-                value = getattr(value, name, None)  # pretrain.recipe may be None
-            if value is not None and not allowed(value, run):
-                must = words.format(run=run)
-                raise UserError(f"{key}={value} is out of range: it must be {must}")
+    check_ranges(run)
     scale(run)
     return run
 

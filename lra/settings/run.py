@@ -1,0 +1,52 @@
+"""The settings of one training run, after they were composed and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lra.base.config import Compute, Model, Pretrain, Protocol, Trainer
+from lra.settings.experiment import Experiment
+
+
+@dataclass
+class Run:
+    """The complete settings of one training run: one dataclass per config group; `task` is the
+    task's own Options."""
+
+    task: Any
+    attention: dict[str, Any]  # name, dwc and the method's own options, checked by luna.build
+    model: Model
+    protocol: Protocol
+    pretrain: Pretrain
+    compute: Compute
+    trainer: Trainer
+    logger: dict[str, Any]  # by name, each with its class and arguments
+    seed: int
+    budget: float  # scales the protocol's steps, warm-up and number of evaluations
+    min_evaluations: int  # kept however small the budget
+    data_dir: str
+    runs_dir: str
+    rerun: bool  # repeat a finished run, in a folder of its own
+    retries: int  # of a run that crashes or is killed, within a sweep
+    limit_minutes: float | None  # a run that takes longer stops with a checkpoint
+
+    @property
+    def processes(self) -> int:
+        devices = self.trainer.devices
+        return self.trainer.num_nodes * (len(devices) if isinstance(devices, list) else devices)
+
+    @property
+    def experiment(self) -> Experiment:
+        """The part that decides its result."""
+        return Experiment(
+            self.task,
+            self.attention,
+            self.model,
+            self.protocol,
+            self.pretrain,
+            self.budget,
+            self.trainer.precision,
+            self.processes,
+            self.seed,
+        )
