@@ -193,6 +193,11 @@ UNKNOWN = {
     "spaces": (["attention = luna"], "is no setting: write key=value, without spaces"),
     "two values": (["seed=1,2"], "3. To sweep over it, add --multirun"),
     "an appended top-level key": (["+speed=3"], "'speed' is not a setting"),
+    "a profile as an option": (
+        ["attention=luna", "+attention.profile=published"],
+        "attention.profile is no option of an attention: protocol.profile decides it",
+    ),
+    "heads as an option": (["+attention.n_heads=3"], "model.n_heads decides it"),
     "a task of a protocol": (
         ["task=pathx", "protocol=skyformer", "attention=softmax"],
         "'protocol.tasks.pathx.max_length' not found",
@@ -215,8 +220,6 @@ WRONG = {
     "budget=inf": "budget=inf is out of range",
     "trainer.threads=-1": "trainer.threads=-1 is out of range: it must be at least 1",
     "trainer.strategy=foo": "trainer.strategy=foo is out of range: it must be one of auto, ddp,",
-    "+attention.profile=published": "no option of an attention: protocol.profile decides it",
-    "+attention.n_heads=3": "attention.n_heads is no option of an attention: model.n_heads decides",
     "trainer.precision=32": "trainer.precision=32 is out of range: it must be one of 32-true,",
     "trainer.devices=['cuda:0']": "it must be a number of devices or a list of them",
     "protocol.recipe.betas=[0.9]": "betas=[0.9] is out of range: it must be two numbers in [0, 1)",
