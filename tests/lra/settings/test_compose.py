@@ -263,7 +263,9 @@ def test_too_little_memory_is_one_sentence(capsys):
 def test_the_command_line_says_a_methods_mistake():
     done = command("train.py", "attention.M=eight", "task.source=tiny")
     assert done.returncode == 2
-    assert done.stderr == "error: luna.M must be int, got 'eight'\n"
+    *counting, said = done.stderr.splitlines()  # a busy machine may say that it counts
+    assert said == "error: luna.M must be int, got 'eight'"
+    assert counting in ([], ["counting parameters and FLOPs ..."])
 
 
 def test_what_composing_does_not_see_is_refused_when_the_run_starts():
