@@ -11,7 +11,6 @@ import gc
 import os
 import pkgutil
 import re
-import shlex
 import shutil
 import sys
 import textwrap
@@ -176,29 +175,26 @@ def _check_choices(words: Sequence[str]) -> None:
 
 
 def _train(cfg: DictConfig) -> None:
+    from hydra.core.hydra_config import HydraConfig
+
+    from lra.settings.command import typed
     from lra.settings.compose import check_settings
 
     run = check_settings(cfg)  # before anything heavy is imported
     from lra.training.run import train
 
-    train(run, _typed("train"))
+    train(run, typed("train", HydraConfig.get().overrides.task))
 
 
 def _convert(cfg: DictConfig) -> None:
-    from lra.training import conversion
-
-    conversion.convert(conversion.check_conversion(cfg), _typed("convert"))
-
-
-def _typed(command: str) -> str:
-    """Write the command with all its settings, for the record; of a sweep, that of the one job.
-    Words for loggers stay out: they decide nothing, and an address may hold a password."""
     from hydra.core.hydra_config import HydraConfig
 
-    folder = os.environ.get(groups.VARIABLE)
-    words = ["lra", *(["--config-dir", folder] if folder else []), command]
-    settings = HydraConfig.get().overrides.task
-    return shlex.join([*words, *(s for s in settings if not s.lstrip("+~").startswith("logger"))])
+    from lra.settings.command import typed
+    from lra.training import conversion
+
+    conversion.convert(
+        conversion.check_conversion(cfg), typed("convert", HydraConfig.get().overrides.task)
+    )
 
 
 def _complete(words: Sequence[str]) -> None:

@@ -2,7 +2,8 @@
 
 With every launcher, each run is a process of its own, so a run that crashes, is killed or runs out
 of memory does not affect the others. It is forked from a process that has imported everything, once
-per worker: importing torch and Lightning takes longer than a short run. A finished run is skipped.
+per worker, because importing torch and Lightning takes longer than a short run. It is given the
+settings that its worker has composed and checked. A finished run is skipped.
 Each job writes its outcome into the sweep's folder, and the command ends with a summary of them.
 """
 
@@ -10,16 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import multiprocessing
 import os
 import re
-import runpy
 import signal
 import sys
 import threading
 import traceback
+import types
 from collections import Counter
 from collections.abc import Sequence
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -33,9 +36,11 @@ from lra.base import groups
 from lra.base.config import UserError, first_line
 from lra.base.disk import read_json, write_json
 from lra.runs.folder import LOCKED, find, read_result, writing
+from lra.settings.command import typed
 from lra.settings.compose import Run, check_settings
 from lra.settings.errors import guard
 
+FORKED = "lra.training.forked"  # what runs are forked from; above this floor, so by its name
 CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
 RECORD = "record: "  # begins the last line of a finished run
@@ -78,7 +83,7 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
         return Outcome(words, "finished before", score=result["dev"]["accuracy"])
     reason = ""
     for _ in range(run.retries + 1):
-        code, lines = run_alone(words, label)
+        code, lines = run_alone(run, words, label)
         if code == 0:
             record = next(line for line in reversed(lines) if line.startswith(RECORD))
             result = read_result(Path(record.removeprefix(RECORD))) or {}
@@ -101,15 +106,16 @@ def _reason(code: int, lines: list[str]) -> str:
     return problems[-1] if problems else f"exit code {code}"
 
 
-def run_alone(words: list[str], label: str) -> tuple[int, list[str]]:
+def run_alone(run: Run, words: list[str], label: str) -> tuple[int, list[str]]:
     """Run one job in a process of its own; return its exit code and the lines that it printed."""
     # A fork repeats the start method of this process, but knows no joblib, which has its own.
     multiprocessing.set_start_method("forkserver", force=True)
     forks = multiprocessing.get_context("forkserver")
-    forks.set_forkserver_preload(["lra.training.run"])  # which has no threads and no state
+    forks.set_forkserver_preload([FORKED])
     output, its_output = forks.Pipe(duplex=False)
     job = [*words, "hydra.mode=RUN"]  # an experiment may set MULTIRUN
-    process = forks.Process(target=_run, args=(job, dict(os.environ), its_output))
+    facts = run, typed("train", words), job, dict(os.environ), its_output
+    process = forks.Process(target=_run, args=facts)
     # SLURM may send its warning (USR2) to all processes of a job; the run waits for our SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     process.start()
@@ -135,7 +141,9 @@ def run_alone(words: list[str], label: str) -> tuple[int, list[str]]:
     return process.exitcode or 0, lines
 
 
-def _run(words: list[str], environment: dict[str, str], output: Connection) -> None:
+def _run(
+    run: Run, command: str, words: list[str], environment: dict[str, str], output: Connection
+) -> None:
     """Be `lra train <words>`, in a fork: with the session, environment and output of its own that a
     new process has."""
     os.setsid()  # Ctrl-C reaches the sweep alone, which passes on one signal
@@ -147,8 +155,12 @@ def _run(words: list[str], environment: dict[str, str], output: Connection) -> N
     # With this Lightning's other processes import the same code, wherever they start.
     code = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
     os.environ.update(environment | code)
+    # With these Lightning's other processes are `python -m lra train <words>`.
     sys.argv = ["lra", "train", *words]
-    runpy.run_module("lra", run_name="__main__", alter_sys=True)  # ends with the exit code
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
+    main.__spec__ = find_spec("lra.__main__")
+    train = importlib.import_module(FORKED).train
+    sys.exit(guard(lambda: train(run, command)))
 
 
 def _echo(output: Connection, label: str, lines: list[str]) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from types import SimpleNamespace
 
 import pytest
-from hydra.core.hydra_config import HydraConfig
 
-from lra.cli import COMMANDS, HYDRA, _for_hydra, _typed, main
+from lra.cli import COMMANDS, HYDRA, _for_hydra, main
+from lra.settings.command import typed
 
 from .conftest import command
 
@@ -97,8 +96,6 @@ def test_the_shell_completes(line: str, answer: str, monkeypatch, capsys):
     assert answer in capsys.readouterr().out.split()
 
 
-def test_the_recorded_command_holds_no_password(monkeypatch):
+def test_the_recorded_command_holds_no_password():
     words = ["seed=2", "logger=mlflow", "logger.mlflow.store=http://a:b@host", "+logger.x=1"]
-    hydra = SimpleNamespace(overrides=SimpleNamespace(task=words))
-    monkeypatch.setattr(HydraConfig, "get", lambda: hydra)
-    assert _typed("train") == "lra train seed=2"
+    assert typed("train", words) == "lra train seed=2"

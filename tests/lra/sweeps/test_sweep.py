@@ -41,7 +41,7 @@ SHORT = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
 def in_this_process(monkeypatch) -> None:
     """The runs of a sweep train here, and not each in a process of its own."""
 
-    def run(words: list[str], label: str) -> tuple[int, list[str]]:
+    def run(_: Run, words: list[str], label: str) -> tuple[int, list[str]]:
         try:
             inside = GlobalHydra.instance().is_initialized()
             run = check_settings(hydra.compose("train", words)) if inside else compose(words)
@@ -174,17 +174,17 @@ def test_every_process_of_a_finished_distributed_run_ends(small, tmp_path, monke
     assert not checkpoint.exists()
 
 
-def leave_a_process(words: list[str], environment: dict[str, str], output: Any) -> None:
+def leave_a_process(*facts: Any) -> None:
     """As DDP or a loader does, with the run's output open."""
     os.setsid()
-    os.dup2(output.fileno(), 1)
+    os.dup2(facts[-1].fileno(), 1)
     os.write(1, f"{subprocess.Popen(['sleep', '600']).pid}\n".encode())
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_a_killed_run_leaves_behind_is_killed(monkeypatch):
     monkeypatch.setattr(sweep, "_run", leave_a_process)
-    code, [process] = sweep.run_alone([], "#0")
+    code, [process] = sweep.run_alone(None, [], "#0")
     assert code == -signal.SIGKILL
     left = Path(f"/proc/{process}/stat")
     while left.exists() and " Z " not in left.read_text(encoding="utf-8"):  # or it is a zombie
