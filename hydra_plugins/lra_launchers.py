@@ -7,7 +7,9 @@ summary. Hydra looks for launchers in packages named `hydra_plugins`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import shutil
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -96,11 +98,13 @@ class LocalLauncher(SubmititLauncher):
 
 
 class RayLauncher(Launcher):
-    """`init` holds arguments of ray.init, `remote` those of ray.remote for each job."""
+    """`init` holds arguments of ray.init, `remote` those of ray.remote for each job. With `wait` a
+    machine that is large enough may join the cluster later."""
 
-    def __init__(self, init: DictConfig, remote: DictConfig) -> None:
+    def __init__(self, init: DictConfig, remote: DictConfig, wait: bool = False) -> None:
         self.init: Any = OmegaConf.to_container(init, resolve=True)
         self.remote: Any = OmegaConf.to_container(remote, resolve=True)
+        self.wait = wait
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         self.config, self.job = config, (hydra_context, config, task_function)
@@ -113,18 +117,20 @@ class RayLauncher(Launcher):
 
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        try:
-            if not ray.is_initialized():  # a search launches several times
-                ray.init(**self.init)
-        except ConnectionError as error:
-            raise UserError(
-                f"cannot connect to the Ray cluster ({error}): docs/clusters.md has the recipe"
-            ) from error
-        remote = ray.remote(**self.remote)(_run_job)
+        if not ray.is_initialized():  # a search launches several times
+            self._connect()
         jobs = list(enumerate(job_overrides, initial_job_idx))
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        options = [self._options(words, machines) for _, words in jobs]
+        if not self.wait:
+            for of_job in options:
+                refuse_too_large(of_job, machines)
         shared = (*self.job, Singleton.get_state())
         tasks = [
-            remote.options(name=f"train_{job[0]}").remote(Path.cwd(), *job, *shared) for job in jobs
+            ray.remote(**of_job)(_run_job)
+            .options(name=f"train_{job[0]}")
+            .remote(Path.cwd(), *job, *shared)
+            for job, of_job in zip(jobs, options, strict=True)
         ]
         try:
             return [self._result(task, job) for task, job in zip(tasks, jobs, strict=True)]
@@ -133,6 +139,38 @@ class RayLauncher(Launcher):
                 ray.cancel(task)
             ray.wait(tasks, num_returns=len(tasks), timeout=GRACE)
             raise
+
+    def _connect(self) -> None:
+        """Join the cluster that `init` names, or that of this machine; else start one, with a token
+        of its own: Ray would leave one in the user's home."""
+        import ray
+
+        address, others = self.init.get("address"), {**self.init}
+        try:
+            if address is None:
+                with contextlib.suppress(ConnectionError):
+                    ray.init(**others | {"address": "auto"})
+                    return
+                others["address"] = address = "local"
+            named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & {*os.environ}
+            kept = Path("~/.ray/auth_token").expanduser().exists()
+            if address == "local" and not (named or kept):
+                os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+            ray.init(**others)
+        except ConnectionError as error:
+            raise UserError(
+                f"cannot connect to the Ray cluster ({error}): docs/clusters.md has the recipe"
+            ) from error
+
+    def _options(self, words: Sequence[str], machines: Sequence[dict[str, float]]) -> Any:
+        """Give the arguments of ray.remote for a job: as many GPUs as its trainer uses, unless
+        `remote` has a number."""
+        if self.remote.get("num_gpus") is not None:
+            return self.remote
+        loader = self.job[0].config_loader
+        trainer = loader.load_sweep_config(self.config, list(words)).trainer
+        there = any(machine.get("GPU") for machine in machines)
+        return self.remote | {"num_gpus": gpus_of(trainer.accelerator, trainer.devices, there)}
 
     def _result(self, task: Any, job: tuple[int, Sequence[str]]) -> JobReturn:
         """Wait for a job; it counts as failed if its worker or machine died."""
@@ -143,6 +181,34 @@ class RayLauncher(Launcher):
         except ray.exceptions.RayError as error:
             reason = f"lost by Ray: {first_line(getattr(error, 'cause', None) or error)}"
             return result_of_dead_worker(self.config, *job, reason)
+
+
+def gpus_of(accelerator: str, devices: Any, there: bool) -> int:
+    """Count the GPUs that a trainer uses in a cluster where there are some, or none."""
+    if accelerator not in ("gpu", "cuda") and not (accelerator == "auto" and there):
+        return 0
+    return devices if isinstance(devices, int) else len(devices)
+
+
+def refuse_too_large(options: dict[str, Any], machines: Sequence[dict[str, float]]) -> None:
+    """UserError for a job that fits on no machine of the cluster: Ray would wait for ever."""
+    named = {"GPU": "num_gpus", "CPU": "num_cpus", "memory": "memory"}  # as Ray calls what it has
+    needed = {name: options.get(key) or 0 for name, key in named.items()}
+    needed |= options.get("resources") or {}
+    needed = {name: amount for name, amount in needed.items() if amount}
+    if any(all(machine.get(n, 0) >= x for n, x in needed.items()) for machine in machines):
+        return
+    most = {name: max((m.get(name, 0) for m in machines), default=0) for name in needed}
+    short = {name: amount for name, amount in most.items() if amount < needed[name]}
+    asked, there = (
+        " and ".join(f"{amount:g} {name}" for name, amount in amounts.items())
+        for amounts in (needed, short)
+    )
+    raise UserError(
+        f"a run asks Ray for {asked}, but no machine of the cluster has "
+        f"{f'more than {there}' if short else 'all of that'}: use trainer=cpu or a smaller "
+        "hydra.launcher.remote, or add a machine (hydra.launcher.wait=true waits for one)"
+    )
 
 
 def _run_job(folder: Path, *job: Any) -> JobReturn:

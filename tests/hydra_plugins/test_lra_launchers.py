@@ -113,6 +113,48 @@ def test_what_slurm_is_asked_for(tmp_path, monkeypatch):
         assert f"#SBATCH --{line}" in asked
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "devices", "there", "gpus"),
+    [
+        ("auto", 1, False, 0),
+        ("auto", 1, True, 1),
+        ("cpu", 2, True, 0),
+        ("gpu", 4, False, 4),
+        ("cuda", [0, 3], True, 2),
+    ],
+)
+def test_a_run_asks_for_the_gpus_that_its_trainer_uses(accelerator, devices, there, gpus):
+    assert lra_launchers.gpus_of(accelerator, devices, there) == gpus
+
+
+LAPTOP = {"CPU": 2.0, "memory": 1e9, "node:10.0.0.1": 1.0}
+LARGE = {"CPU": 8.0, "GPU": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "machines", "sentence"),
+    [
+        ({"num_gpus": 1, "num_cpus": 1}, [LAPTOP], "1 GPU and 1 CPU, but .* more than 0 GPU: use"),
+        ({"num_gpus": 0, "num_cpus": 3}, [LAPTOP], "3 CPU, but .* more than 2 CPU:"),
+        ({"num_gpus": 4, "memory": 5e8}, [LAPTOP, LARGE], "memory, but .* has all of that:"),
+        ({"resources": {"fpga": 1}}, [LAPTOP, LARGE], "1 fpga, but .* more than 0 fpga:"),
+        ({"num_cpus": 1}, [], "more than 0 CPU"),
+        ({"num_gpus": 0, "num_cpus": 2, "max_retries": 1}, [LAPTOP], ""),
+        ({"num_gpus": 0.25, "num_cpus": 8}, [LAPTOP, LARGE], ""),
+    ],
+)
+def test_a_run_that_fits_on_no_machine_of_a_ray_cluster_is_refused(
+    options: dict[str, Any], machines: list[dict[str, float]], sentence: str
+):
+    """Ray itself would wait for ever."""
+    if not sentence:
+        lra_launchers.refuse_too_large(options, machines)
+        return
+    with pytest.raises(UserError, match=sentence) as refused:
+        lra_launchers.refuse_too_large(options, machines)
+    assert len(str(refused.value).splitlines()) == 1
+
+
 def test_a_launcher_whose_extra_is_missing_says_so(monkeypatch):
     absent = MissingConfigException("Could not load it", missing_cfg_file="hydra/sweeper/optuna")
     assert explain(absent) == (
