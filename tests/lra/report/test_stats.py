@@ -89,6 +89,14 @@ def test_bests_are_equal_as_printed_and_single_seeds_untested():
     assert not verdicts({"a": [1.0], "b": [50.0, 51.0]})["worse"].any()
 
 
+def test_a_row_exactly_at_the_level_is_not_marked(monkeypatch):
+    """It says how many seeds it needs, which no marked row does."""
+    monkeypatch.setattr(stats, "holm", lambda p: np.array([1.0, LEVEL]))
+    row = verdicts({"a": [60.0, 61.0], "b": [50.0, 51.0]}).loc["b"]
+    assert (row["p"], row["worse"]) == (LEVEL, False)
+    assert row["needs"] >= 2
+
+
 def test_equal_rows_are_rarely_marked():
     rng = np.random.default_rng(0)
     columns = rng.normal(70, rng.choice([0.5, 1, 2], (400, 12, 1)), (400, 12, 3))
