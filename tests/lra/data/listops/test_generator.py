@@ -132,6 +132,7 @@ def test_the_stream_of_seed_0_has_not_changed() -> None:
     [
         ({"p_leaf": 1.0}, "p_leaf=1.0 is out of range"),
         ({"max_args": 1}, "max_args=1 is out of range"),
+        ({"max_args": 26}, "max_args=26 is out of range"),
         ({"max_depth": 0}, "max_depth=0 is out of range"),
         ({"min_length": -1}, "min_length=-1 is out of range"),
         ({"max_length": 501}, "max_length=501 is out of range: it must be at least 502"),
@@ -142,3 +143,16 @@ def test_ranges(options: dict, complaint: str) -> None:
     with pytest.raises(UserError) as error:
         TreeShape(**(vars(OFFICIAL) | options))
     assert complaint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"p_leaf": 0.0, "max_args": 2, "min_length": 0},
+        {"max_args": 25, "max_depth": 1, "max_length": 502},
+    ],
+    ids=str,
+)
+def test_the_ends_of_the_ranges_are_allowed(ends: dict) -> None:
+    shape = TreeShape(**(vars(OFFICIAL) | {"max_depth": 2} | ends))
+    assert vars(shape).items() >= ends.items()
