@@ -41,7 +41,7 @@ KEY_BIAS = {
 class Rate:
     """How parameters of a method are trained that do not learn as others do."""
 
-    highest: float | None = None  # their learning rate is never above it
+    highest: float | None = None  # of their schedule, which is scaled down to it
     decay: bool = True  # weight decay acts on them
 
 

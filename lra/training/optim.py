@@ -62,8 +62,8 @@ def rates_of(network: nn.Module) -> dict[nn.Parameter, Rate]:
 
 
 class StepSchedule(LambdaLR):
-    """Multiplies recipe.lr by the schedule, up to the highest rate of each group; the one-cycle
-    schedule moves beta1 too."""
+    """Multiplies recipe.lr by the schedule, scaled where that would exceed the highest rate of a
+    group; the one-cycle schedule moves beta1 too."""
 
     def __init__(
         self, optimizer: Optimizer, recipe: Recipe, highest: Sequence[float | None] = (None,)
@@ -71,9 +71,8 @@ class StepSchedule(LambdaLR):
         self._recipe = recipe
 
         def factor(most: float | None) -> Callable[[int], float]:
-            if most is None:
-                return lambda s: SCHEDULES[recipe.schedule](s, recipe)
-            return lambda s: min(SCHEDULES[recipe.schedule](s, recipe), most / recipe.lr)
+            share = 1.0 if most is None else min(1.0, most / peak(recipe))
+            return lambda s: share * SCHEDULES[recipe.schedule](s, recipe)
 
         super().__init__(optimizer, [factor(most) for most in highest])
 
@@ -85,6 +84,11 @@ class StepSchedule(LambdaLR):
 
     def state_dict(self) -> dict[str, Any]:
         return {key: value for key, value in super().state_dict().items() if key != "_recipe"}
+
+
+def peak(recipe: Recipe) -> float:
+    """The highest rate of a schedule, which is not recipe.lr where it falls with the root of s."""
+    return recipe.lr * max(SCHEDULES[recipe.schedule](s, recipe) for s in range(recipe.steps))
 
 
 def ramp(s: int, recipe: Recipe) -> float:

@@ -190,7 +190,7 @@ class Decaying(Method):
 
 
 def test_methods_have_rates_of_their_own():
-    """The highest rate is that of the step, whatever the schedule makes of the recipe's."""
+    """The schedule is the same, scaled to the highest rate."""
     rule = recipe("constant", lr=1.0, warmup=4, steps=10, weight_decay=0.5)
     network = nn.Sequential(nn.Linear(1, 1), Decaying())
     optimizer, scheduler = optim.build_optimizer(network, rule)
@@ -205,9 +205,26 @@ def test_methods_have_rates_of_their_own():
         scheduler.step()
     assert seen == [
         pytest.approx(row)
-        for row in ([0, 0, 0], [0.25, 0.1, 0.25], [0.5, 0.1, 0.5], [0.75, 0.1, 0.75], [1, 0.1, 1])
+        for row in (
+            [0, 0, 0],
+            [0.25, 0.025, 0.25],
+            [0.5, 0.05, 0.5],
+            [0.75, 0.075, 0.75],
+            [1, 0.1, 1],
+        )
     ]
     scheduler.load_state_dict(scheduler.state_dict())
+
+
+def test_the_highest_rate_is_that_of_the_schedule_and_not_of_the_recipe():
+    """rsqrt's recipe has lr=0.05 for a peak of 0.0016: a highest rate of 0.1 changes nothing."""
+    optimizer, _ = optim.build_optimizer(Decaying(), LISTOPS)
+    schedule = optim.StepSchedule(optimizer, LISTOPS, [None, 0.001, 0.1])
+    plain, capped, free = schedule.lr_lambdas
+    assert 0.05 * plain(1000) == pytest.approx(1.5811389e-3)
+    assert 0.05 * capped(1000) == pytest.approx(0.001)
+    assert free(1000) == plain(1000)
+    assert capped(4999) / plain(4999) == pytest.approx(capped(1000) / plain(1000))
 
 
 def test_a_rate_that_matches_nothing_is_refused(monkeypatch):
