@@ -1,4 +1,5 @@
-"""LUNA and the attentions it is compared with: torch modules behind one contract (luna/base.py).
+"""LUNA and the methods it is compared with, behind two contracts: of q, k, v (luna/contract.py) and
+of hidden states (luna/mixing.py).
 
 import luna
 

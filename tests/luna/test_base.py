@@ -1,4 +1,4 @@
-"""The registry (luna/registry.py) and the contract's own machinery (luna/base.py)."""
+"""The registry (luna/registry.py) and the contract's own machinery (luna/contract.py)."""
 
 from __future__ import annotations
 
