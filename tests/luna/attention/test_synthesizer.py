@@ -73,6 +73,18 @@ def test_official_masks_pairs_only_beside_a_dot_product() -> None:
     assert difference(padded_row, strict(q, k, v)[1, :, -1]) < 1e-5
 
 
+@pytest.mark.parametrize(("score", "wins"), [(0.9e10, False), (1.1e10, True)])
+def test_official_subtracts_1e10_from_a_masked_score(score: float, wins: bool) -> None:
+    """A padded key with a larger score is attended to, as in the official code."""
+    q, k, v = (torch.zeros_like(t) for t in qkv())
+    q[..., 0], k[..., -1, 0] = 1.0, score * q.shape[-1] ** 0.5
+    v[..., -1, :] = 1.0
+    mask = torch.ones(q.shape[0], q.shape[2], dtype=torch.bool)
+    mask[:, -1] = False
+    out = build("synthesizer", profile="official")(q, k, v, mask)
+    assert torch.equal(out[:, :, 0].round(), torch.full_like(out[:, :, 0], float(wins)))
+
+
 def test_official_reshapes_the_dense_part() -> None:
     n_max, n = 16, 10
     attention = build("synthesizer", form="dense", profile="official", max_len=n_max)
