@@ -231,7 +231,7 @@ def ends_with(done: subprocess.CompletedProcess[str], sentence: str) -> None:
     assert done.stderr.endswith(sentence + "\n"), done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("by", ["uv", "pip"])
 def test_a_run_s_packages_come_first_and_the_others_are_added(project: Path, setup: Setup, by: str):
     """One environment, in which nothing else than what the lock names is installed."""
@@ -265,7 +265,7 @@ def test_a_run_s_packages_come_first_and_the_others_are_added(project: Path, set
     assert not (project / ".venv" / ".half-made").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_a_half_made_environment_is_made_anew(project: Path, setup: Setup):
     (project / ".venv").mkdir()
     for name in ("mine", ".half-made"):

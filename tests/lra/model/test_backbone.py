@@ -56,6 +56,7 @@ def test_hidden_states_go_to_the_methods_that_need_them(monkeypatch):
     assert hidden_states == [None]
     reads = softmax.declared.but(needs_x=True, cross_form=False)
     monkeypatch.setattr(softmax, "declared", reads)
+    net = network(model=replace(TINY, n_layers=1))
     net(ids, mask)
     block = net.encoder.blocks[0]
     assert torch.equal(hidden_states[1], block.norm1(net.embedding(ids, mask)[0]))
