@@ -22,7 +22,7 @@ from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 
-from lra.base.config import UserError, first_line
+from lra.base.errors import UserError, first_line
 from lra.sweeps.sweep import GRACE, result_of_dead_worker
 
 try:

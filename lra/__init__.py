@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lra.base.config import UserError
+    from lra.base.errors import UserError
     from lra.results.frame import Records
     from lra.results.record import Record
     from lra.results.trained import Predictions, Trained
@@ -68,7 +68,7 @@ def train(run: Run) -> Record:
     record = lra.train(lra.compose(["experiment=demo"]))
     record.score, record["test.loss"], record.folder
     """
-    from lra.base.config import UserError
+    from lra.base.errors import UserError
     from lra.results.record import read_record
     from lra.training.run import train
 

@@ -15,8 +15,9 @@ import yaml
 
 from lra.base import groups
 from lra.base.code import find_source, hash_modules
-from lra.base.config import PACKAGE, UserError, first_line
 from lra.base.disk import disk_errors, read_json, write_atomically, write_json
+from lra.base.errors import UserError, first_line
+from lra.base.places import PACKAGE
 
 # The page with the table, and the lines that enclose it.
 PAGE = Path("docs/attentions.md")

@@ -7,7 +7,7 @@ import shutil
 import textwrap
 
 from lra.base import groups
-from lra.base.config import CONFIGS
+from lra.base.places import CONFIGS
 
 EXAMPLES = {
     "train": """\

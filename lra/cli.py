@@ -19,7 +19,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from lra.base import groups
-from lra.base.config import CONFIGS, UserError, nearest
+from lra.base.errors import UserError, nearest
+from lra.base.places import CONFIGS
 from lra.settings.errors import guard
 
 if TYPE_CHECKING:

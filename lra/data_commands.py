@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lra.base.config import UserError, printable
 from lra.base.disk import disk_errors, write_atomically
+from lra.base.errors import UserError, printable
 from lra.data import registry
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.task import TaskOptions

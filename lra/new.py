@@ -14,8 +14,9 @@ import re
 from pathlib import Path
 from string import Template
 
-from lra.base.config import CONFIGS, PACKAGE, UserError
 from lra.base.disk import disk_errors
+from lra.base.errors import UserError
+from lra.base.places import CONFIGS, PACKAGE
 
 Plan = tuple[dict[Path, str], dict[str, str], str]  # templates by file, words, what to do then
 TEMPLATES = {"attention": "features", "mixer": "mixer", "task": "task"}

@@ -16,7 +16,7 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
-from lra.base.config import CONFIGS
+from lra.base.places import CONFIGS
 from tests.lra.conftest import SMALL, environment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,8 +100,8 @@ def test_the_archives_hold_the_configs_and_the_data_but_no_results(built: tuple[
 
 def test_the_source_tree_is_out_of_reach(python: Path, folder: Path):
     code = (
-        "import json, sys, luna, lra.base.config, hydra_plugins.lra_launchers as waiting\n"
-        "files = [luna.__file__, lra.__file__, str(lra.base.config.CONFIGS), waiting.__file__]\n"
+        "import json, sys, luna, lra.base.places, hydra_plugins.lra_launchers as waiting\n"
+        "files = [luna.__file__, lra.__file__, str(lra.base.places.CONFIGS), waiting.__file__]\n"
         "print(json.dumps([files, sys.path]))"
     )
     files, path = json.loads(call(python, "-c", code, cwd=folder, env=clean()))

@@ -16,7 +16,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from lra.base.config import PACKAGE, UserError
+from lra.base.errors import UserError
+from lra.base.places import PACKAGE
 
 SHARED = {
     "the backbone": ["lra.model.network"],

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lra.base.config import CONFIGS, UserError
+from lra.base.errors import UserError
+from lra.base.places import CONFIGS
 
 # Environment variable of the user's folder; processes of a sweep or a benchmark inherit it.
 VARIABLE = "LRA_CONFIG_DIR"

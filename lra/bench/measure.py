@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch.utils.benchmark import Timer
 
-from lra.base.config import UserError, first_line
+from lra.base.errors import UserError, first_line
 from lra.bench.result import ANY, BenchRow
 
 LEAST = 0.2  # seconds of calls per case and round

@@ -25,7 +25,7 @@ import pytorch_lightning as pl
 import torch
 
 from lra import data
-from lra.base.config import UserError, first_line
+from lra.base.errors import UserError, first_line
 from lra.bench.train import random_batch
 from lra.compute.gate import check_budget
 from lra.data.loader import Loader

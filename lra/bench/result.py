@@ -16,8 +16,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from lra.base.config import readable
 from lra.base.disk import disk_errors, write_atomically
+from lra.base.errors import readable
 from lra.report.render import grid
 from lra.runs import environment
 

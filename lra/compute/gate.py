@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lra.base.config import Gate, UserError
+from lra.base.config import Gate
+from lra.base.errors import UserError
 from lra.compute.budget import Budget, Cost, budget_of, examples, times
 from lra.compute.count import Count, count_run, unseen_work
 from lra.model.pretrain import phase_one

@@ -14,7 +14,8 @@ from itertools import product
 from typing import Any
 
 import luna
-from lra.base.config import Mask, UserError, nearest
+from lra.base.config import Mask
+from lra.base.errors import UserError, nearest
 from lra.compute.budget import Budget, Cost
 from lra.compute.count import build, count_run, parts_of, slot_flops
 from lra.settings.compose import Run

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from lra.base.config import UserError, printable, readable
+from lra.base.errors import UserError, printable, readable
 from lra.data.store import read_errors, sha256
 
 SPLITS = ("train", "val", "test")

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.base.config import UserError, printable
+from lra.base.errors import UserError, printable
 from lra.data.arrays import SPLITS, Example
 from lra.data.sources import archives, tfds
 from lra.data.task import Job, RawSplit

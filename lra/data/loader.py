@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lra.base.config import DataRules, Mask, Pad, UserError
+from lra.base.config import DataRules, Mask, Pad
+from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, Split
 
 BUCKET = 64  # pad=batch rounds up to a multiple: few different shapes, for compilers and allocators

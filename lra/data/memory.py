@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import SPLITS, Example
 from lra.data.registry import register
 from lra.data.task import ByteTask, Job, RawSplit, Source, Task, TaskOptions

@@ -17,7 +17,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import TypeVar
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data import registry
 from lra.data.arrays import (
     IGNORED,

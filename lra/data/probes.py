@@ -28,7 +28,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, Example, Split
 from lra.data.recall import (
     BLOCK,

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, SPLITS, Example
 from lra.data.task import Job, RawSplit, Source, Task, TaskOptions, read_by
 

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lra.base import code, groups
-from lra.base.config import UserError, first_line, nearest
+from lra.base.errors import UserError, first_line, nearest
 from lra.data.task import Task, TaskOptions, plain_value
 
 ENTRY_POINTS = "lra.tasks"

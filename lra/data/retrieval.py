@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import SPLITS, Example
 from lra.data.sources import release
 from lra.data.store import read_errors

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lra.base.config import UserError, nearest, readable
 from lra.base.disk import write_atomically
+from lra.base.errors import UserError, nearest, readable
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.task import Task
 

@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from lra.base.config import UserError
 from lra.base.disk import disk_errors, take_lock
+from lra.base.errors import UserError
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import Example, Ids, Layout, Split
 
 TINY = Path(__file__).parent / "tiny"  # the bundled miniatures

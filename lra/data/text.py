@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from lra.base.config import Dev, UserError
+from lra.base.config import Dev
+from lra.base.errors import UserError
 from lra.data.arrays import SPLITS, Example
 from lra.data.parallel import track
 from lra.data.sources import archives, tfds

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data import registry
 from lra.data.arrays import MANIFEST, SPLITS, Prepared, Split, read_manifest
 from lra.data.prepare import load_prepared, prepare, statistics

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 
 # What is drawn: the function that draws it, half a line about it, and its arguments.
 FIGURES: dict[str, tuple[str, str, tuple[str, ...]]] = {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.bench.result import BenchResult, title_of
 from lra.data.prepare import with_fingerprint
 from lra.data.registry import get

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lra.base.config import Pooling, UserError
+from lra.base.config import Pooling
+from lra.base.errors import UserError
 from lra.figures.style import CHANNELS, DASHES, at_ends, in_words, save_figure, ticked
 from lra.results.trained import Trained, load_trained, watching
 from lra.settings.presets import usual_options

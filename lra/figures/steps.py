@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.figures import style as look
 from lra.figures.students import budget
 from lra.report.table import differing, short_name

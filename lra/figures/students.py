@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from lra.base.config import UserError, readable
+from lra.base.errors import UserError, readable
 from lra.figures.style import save_figure, styles_of
 from lra.results.record import Record, read_record
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd

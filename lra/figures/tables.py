@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.figures import style as look
 from lra.report import render
 from lra.report.effects import AVERAGED

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 import luna
-from lra.base.config import Model, Positions, Style, UserError
+from lra.base.config import Model, Positions, Style
+from lra.base.errors import UserError
 from lra.model import init, rotary
 from luna.dropout import Dropout
 from luna.qkv import Around

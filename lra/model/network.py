@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lra.base.config import Model, Pooling, Protocol, UserError
+from lra.base.config import Model, Pooling, Protocol
+from lra.base.errors import UserError
 from lra.model.backbone import Encoder, SlotPlace
 from lra.model.embedding import Embedding
 from lra.model.heads import POOLINGS, Classifier, DualClassifier

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 import luna
 from lra import data, model
-from lra.base.config import Objective, Pooling, Pretrain, Select, UserError
+from lra.base.config import Objective, Pooling, Pretrain, Select
+from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.model.network import Network

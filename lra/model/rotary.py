@@ -13,7 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lra.base.config import Positions, UserError
+from lra.base.config import Positions
+from lra.base.errors import UserError
 from luna.base import Attention
 
 BASE = 10_000.0

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
+from lra.base.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.report.stats import half_width, rank_correlation
 from lra.report.table import Table, pairs_of, short_name, sortable
 from lra.results.frame import usual_of

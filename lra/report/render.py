@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from lra.base.config import csv_text
+from lra.base.errors import csv_text
 from lra.report.specs import published
 from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
 from lra.results.record import STAGES, Record

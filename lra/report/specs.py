@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from lra.base import groups
-from lra.base.config import UserError, readable
+from lra.base.errors import UserError, readable
 from lra.runs.schema import refuse_steering
 
 SPECS = Path(__file__).with_name("tables.yaml")

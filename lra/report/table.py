@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.report import stats
 from lra.report.specs import TableSpec
 

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
-from lra.base.config import UserError, nearest
+from lra.base.errors import UserError, nearest
 from lra.report.conversions import conversions
 from lra.report.render import EFFECT, EFFECTS, WRITERS, lines_of, wide
 from lra.report.specs import TableSpec, below, select, specs

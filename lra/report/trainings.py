@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.registry import BUILTIN
 from lra.data.rules import FILE as RULES
 from lra.data.rules import read_scores

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.report import stats
 from lra.report.specs import select
 from lra.report.table import PARTS, Table

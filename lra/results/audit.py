@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from lra.base.config import UserError, readable
+from lra.base.errors import UserError, readable
 from lra.data.arrays import IGNORED, Prepared
 from lra.results.record import Record
 from lra.runs.folder import RESULT

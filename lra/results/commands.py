@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lra.base.config import UserError, first_line
 from lra.base.disk import disk_errors, write_atomically
+from lra.base.errors import UserError, first_line
 
 RECORDS = "results/records"
 EXAMPLES = """\

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from lra.base.config import UserError, readable
+from lra.base.errors import UserError, readable
 from lra.data.task import Task
 
 # Pillow hands some other formats to programs.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from lra.base.config import UserError
 from lra.base.disk import disk_errors, write_atomically
+from lra.base.errors import UserError
 from lra.results import audit
 from lra.results.record import Record, lines_of, load_records, paths, read_sweep
 from lra.runs.answers import write_answers

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from lra.base.code import UNKNOWN
-from lra.base.config import UserError, nearest, printable, readable
+from lra.base.errors import UserError, nearest, printable, readable
 from lra.runs.answers import Answers, read_answers
 from lra.runs.folder import RESULT, TEACHER, check_digest, compact, digest
 from lra.runs.schema import CONVERSION, TRAINING, check_record, find_fact, flat, kind_of

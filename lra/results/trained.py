@@ -16,7 +16,7 @@ from torch import Tensor
 
 import luna
 from lra import data
-from lra.base.config import UserError, readable
+from lra.base.errors import UserError, readable
 from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import with_fingerprint

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lra.base.config import UserError, readable
 from lra.base.disk import write_atomically
+from lra.base.errors import UserError, readable
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -31,8 +31,9 @@ from typing import IO, TYPE_CHECKING, Any
 import yaml
 
 from lra.base.code import PRETRAINING, SHARED, code_of, hash_parts
-from lra.base.config import Objective, UserError, readable
+from lra.base.config import Objective
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
+from lra.base.errors import UserError, readable
 from lra.settings.experiment import SCHEMA_VERSION, plain
 
 if TYPE_CHECKING:  # `lra status` reads folders without Hydra

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.settings.experiment import identity_of
 
 TRAINING, CONVERSION = "training", "conversion"

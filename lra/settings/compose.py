@@ -15,12 +15,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra import data
 from lra.base import groups
-from lra.base.config import (
-    Objective,
-    Pooling,
-    UserError,
-    nearest,
-)
+from lra.base.config import Objective, Pooling
+from lra.base.errors import UserError, nearest
 from lra.data.registry import BUILTIN, check_options
 from lra.settings.errors import explained
 from lra.settings.presets import take_cost_facts

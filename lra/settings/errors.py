@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lra.base import disk
-from lra.base.config import UserError, first_line, nearest, printable
+from lra.base.errors import UserError, first_line, nearest, printable
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "rows", "later", "rates")

@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Any
 
 from lra import data
-from lra.base.config import Model, Objective, Pretrain, Protocol, UserError
+from lra.base.config import Model, Objective, Pretrain, Protocol
+from lra.base.errors import UserError
 
 SCHEMA_VERSION = 1  # of the settings and of result.json
 # Keys of model and protocol from which a task's row was taken; the rows themselves do not decide.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lra.base.config import UserError, nearest
+from lra.base.errors import UserError, nearest
 from lra.settings.search_path import read
 
 # Keys that are not options of the method (configs/train.yaml has their meaning).

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lra.base.config import Gate, Mask, Objective, Pad, Pooling, UserError
+from lra.base.config import Gate, Mask, Objective, Pad, Pooling
+from lra.base.errors import UserError
 from lra.settings.run import Run
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")

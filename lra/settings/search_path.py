@@ -25,7 +25,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 from lra.base import groups
-from lra.base.config import CONFIGS
+from lra.base.places import CONFIGS
 from lra.data import registry
 
 ENTRY_POINTS = "luna.attention"  # as luna/registry.py has it, whose import would take torch

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.base.config import UserError, printable, readable
 from lra.base.disk import is_running, read_json
+from lra.base.errors import UserError, printable, readable
 from lra.runs.folder import PHASE_ONE, RESULT, find, read_metrics, read_result, score_of
 
 FRESH = 15.0  # seconds; a run whose status is younger than this is running

@@ -33,8 +33,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lra.base import groups
-from lra.base.config import UserError, first_line
 from lra.base.disk import read_json, write_json
+from lra.base.errors import UserError, first_line
 from lra.runs.folder import LOCKED, find, read_result, writing
 from lra.settings.command import typed
 from lra.settings.compose import Run, check_settings

@@ -18,8 +18,8 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io import TorchCheckpointIO
 
-from lra.base.config import UserError, first_line
 from lra.base.disk import write_atomically
+from lra.base.errors import UserError, first_line
 from lra.runs.folder import RunFolder, note_other_code, writing
 
 # SIGHUP of a terminal that is closed; SIGALRM of the kernel at `limit_minutes`.

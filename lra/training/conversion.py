@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors import SafetensorError
 
 from lra.base.code import CONVERSION, code_of, hash_parts
-from lra.base.config import UserError, first_line
 from lra.base.disk import disk_errors, read_json, write_json
+from lra.base.errors import UserError, first_line
 from lra.data.store import lock
 from lra.runs import environment
 from lra.runs.folder import RESULT, TEACHER, digest, note_other_code, read_result

@@ -16,7 +16,8 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from lra.base.config import Recipe, Schedule, UserError
+from lra.base.config import Recipe, Schedule
+from lra.base.errors import UserError
 from luna.base import Method, Rate
 
 Rule = Callable[[int, Recipe], float]  # of the optimiser step

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress
 
 import luna
-from lra.base.config import UserError
 from lra.base.disk import write_atomically
+from lra.base.errors import UserError
 from lra.compute.gate import BudgetCheck
 from lra.data.arrays import Prepared
 from lra.runs.folder import RunFolder, read_metrics, score_of, writing

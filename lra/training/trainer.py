@@ -15,7 +15,8 @@ import torch
 from hydra.utils import instantiate
 from pytorch_lightning.loggers import Logger, WandbLogger
 
-from lra.base.config import Clip, Compile, UserError, first_line
+from lra.base.config import Clip, Compile
+from lra.base.errors import UserError, first_line
 from lra.data.arrays import Prepared
 from lra.data.device import DeviceLoader, fits
 from lra.data.loader import Loader

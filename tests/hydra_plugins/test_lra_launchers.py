@@ -15,8 +15,9 @@ from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
 from hydra_plugins import lra_launchers
-from lra.base.config import CONFIGS, UserError
 from lra.base.disk import read_json
+from lra.base.errors import UserError
+from lra.base.places import CONFIGS
 from lra.settings.errors import explain
 from lra.sweeps.sweep import Outcome, write_outcome
 

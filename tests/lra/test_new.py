@@ -15,8 +15,8 @@ import pytest
 import luna
 from lra import data, new
 from lra.base import groups
-from lra.base.config import UserError
 from lra.base.disk import read_json
+from lra.base.errors import UserError
 from lra.cli import main
 from lra.data import registry
 from lra.settings.compose import compose

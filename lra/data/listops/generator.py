@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.listops.tokens import CLOSE, DIGITS, MAX, MED, MIN, SM
 from lra.data.parallel import ordered_map
 

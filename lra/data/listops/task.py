@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import SPLITS, Example, Split
 from lra.data.listops import generator, tokens
 from lra.data.sources import release

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.pathfinder.sizes import Difficulty
 from lra.data.sources import release
 from lra.data.store import read_errors

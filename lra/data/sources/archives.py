@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.store import read_errors
 
 CHUNK = 2**20

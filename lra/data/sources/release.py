@@ -16,8 +16,8 @@ import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lra.base.config import UserError
 from lra.base.disk import disk_errors
+from lra.base.errors import UserError
 from lra.data.parallel import track
 from lra.data.store import lock, new_folder
 from lra.data.task import BUNDLED, Job, Source, Task

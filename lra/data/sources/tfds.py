@@ -20,8 +20,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from lra.base.config import UserError
 from lra.base.disk import disk_errors, require_space
+from lra.base.errors import UserError
 from lra.data.parallel import track
 from lra.data.store import lock, sha256
 from lra.data.task import BUNDLED, Job, Source, Task, TaskOptions, read_by

@@ -14,7 +14,8 @@ import pytest
 import luna
 from lra.base import code
 from lra.base.code import PRETRAINING, SHARED, code_of, hash_parts
-from lra.base.config import PACKAGE, UserError
+from lra.base.errors import UserError
+from lra.base.places import PACKAGE
 
 METHOD = '''import math as m
 from mine.helper import scale

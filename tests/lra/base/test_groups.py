@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lra.base import groups
-from lra.base.config import CONFIGS, UserError
+from lra.base.errors import UserError
+from lra.base.places import CONFIGS
 from lra.cli import main
 from lra.compute.budget import budget_of
 from lra.settings.compose import compose, task_settings

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.bench.measure import Benchmark, Calls, first_calls, measure_cases
 from lra.bench.result import BenchResult, BenchRow, page, with_range
 from lra.bench.train import PRODUCT, roofline

@@ -11,7 +11,8 @@ from torch import Tensor
 
 import luna
 from lra import data
-from lra.base.config import Gate, UserError
+from lra.base.config import Gate
+from lra.base.errors import UserError
 from lra.compute import gate, solve
 from lra.compute.budget import times
 from lra.compute.count import count_run

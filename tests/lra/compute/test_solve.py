@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import luna
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.compute.budget import Budget, Cost
 from lra.compute.count import count_run
 from lra.compute.gate import check_budget

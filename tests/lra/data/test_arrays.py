@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, SPLITS, Example, Layout, Prepared
 from lra.data.prepare import Writer, load_prepared, prepare
 from lra.data.task import RawSplit

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lra
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data import image
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.prepare import load_prepared

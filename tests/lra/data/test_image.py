@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data import image
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare, prepare

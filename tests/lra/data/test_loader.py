@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lra.base.config import DataRules, Mask, Pad, UserError
+from lra.base.config import DataRules, Mask, Pad
+from lra.base.errors import UserError
 from lra.data import loader as loading
 from lra.data.arrays import Prepared
 from lra.data.loader import Batch, Loader, _cut

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data import parallel
 from lra.data.parallel import ordered_map, track
 from tests.lra.conftest import SMALL, command

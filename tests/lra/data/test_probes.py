@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import norm
 
 import lra.data
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data import registry
 from lra.data.arrays import IGNORED, SPLITS, Prepared
 from lra.data.prepare import prepare

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import lra.data
-from lra.base.config import UserError
 from lra.base.disk import read_json
+from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, SPLITS, Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare

@@ -14,7 +14,7 @@ import pytest
 import lra
 from lra import data
 from lra.base import code, groups
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data import registry
 from lra.data.prepare import find_or_prepare
 from lra.report.specs import TableSpec

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import lra.data
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import Prepared
 from lra.data.prepare import prepare
 from lra.data.task import byte_ids

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import MANIFEST, Prepared, manifest_text, read_manifest
 from lra.data.verify import verify
 

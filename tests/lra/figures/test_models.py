@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.cli import main
 from lra.figures import runs, steps, students
 from lra.results.record import read_record

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.figures import overview, steps
 from lra.report.build import build_all
 from lra.report.specs import TableSpec

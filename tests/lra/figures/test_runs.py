@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import luna
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.cli import main
 from lra.figures import runs
 from lra.results.trained import Trained

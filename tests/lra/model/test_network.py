@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from lra import data
-from lra.base.config import Interaction, Pooling, Positions, UserError
+from lra.base.config import Interaction, Pooling, Positions
+from lra.base.errors import UserError
 from lra.model import build
 
 from ..conftest import read_settings

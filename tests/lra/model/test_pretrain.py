@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from lra.base.config import Mask, UserError
+from lra.base.config import Mask
 from lra.base.disk import read_json
+from lra.base.errors import UserError
 from lra.compute.count import count_run
 from lra.compute.gate import check_budget
 from lra.data.arrays import IGNORED, Prepared

@@ -8,7 +8,8 @@ from torch import nn
 
 import luna
 from lra import data, model
-from lra.base.config import Positions, UserError
+from lra.base.config import Positions
+from lra.base.errors import UserError
 from lra.model.rotary import Rotary, turning
 from lra.settings.compose import compose
 

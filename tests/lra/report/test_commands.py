@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.base.config import CONFIGS
+from lra.base.places import CONFIGS
 from lra.cli import main
 from lra.results.export import export
 from lra.results.record import lines_of, read_sweep

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.cli import main
 from lra.report.specs import TableSpec
 from lra.report.trainings import build

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.report.render import markdown
 from lra.report.specs import published, published_score, specs
 from lra.report.table import cells_of

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lra import cli
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.report import versus
 from lra.results.record import Record
 from lra.runs.answers import Answers

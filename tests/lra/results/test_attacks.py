@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.prepare import with_fingerprint
 from lra.results import audit
 from lra.results import record as records

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.results import audit
 from lra.results import record as records
 from lra.results.export import export

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lra
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.cli import main
 from lra.report.page import page
 from lra.report.render import markdown

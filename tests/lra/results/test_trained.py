@@ -19,7 +19,7 @@ from PIL.PngImagePlugin import PngImageFile
 
 import lra
 from lra import data
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.cli import main
 from lra.results.examples import read_examples
 from lra.settings.compose import Run

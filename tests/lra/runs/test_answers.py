@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.runs.answers import Answers, decode, read_answers, write_answers
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lra.base.config import UserError
 from lra.base.disk import read_json
+from lra.base.errors import UserError
 from lra.results import record as records
 from lra.runs import environment
 from lra.runs import folder as runs

@@ -12,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 
 import luna
 from lra import data
-from lra.base.config import CONFIGS, UserError
+from lra.base.errors import UserError
+from lra.base.places import CONFIGS
 from lra.settings.compose import check_settings, compose
 from lra.settings.errors import guard
 from lra.settings.experiment import plain

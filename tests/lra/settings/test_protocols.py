@@ -17,7 +17,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError, ValidationError
 
 from lra import data
-from lra.base.config import CONFIGS, Dev, UserError
+from lra.base.config import Dev
+from lra.base.errors import UserError
+from lra.base.places import CONFIGS
 from lra.settings.compose import compose, task_settings
 from lra.settings.experiment import plain
 

@@ -22,8 +22,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from lra.base import groups
-from lra.base.config import UserError
 from lra.base.disk import read_json
+from lra.base.errors import UserError
 from lra.cli import main
 from lra.data.prepare import find_or_prepare
 from lra.runs.folder import find

@@ -12,7 +12,8 @@ import pytest
 from hydra.errors import HydraException
 
 import luna
-from lra.base.config import CONFIGS, UserError
+from lra.base.errors import UserError
+from lra.base.places import CONFIGS
 from lra.results.record import load_records
 from lra.runs import environment
 from lra.settings import search_path

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pytorch_lightning.loggers.logger import Logger
 
-from lra.base.config import UserError
 from lra.base.disk import read_json
+from lra.base.errors import UserError
 from lra.runs.folder import RunFolder
 from lra.training.run import train
 from lra.training.trainer import build_loggers

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from lra.base.config import Clip, Recipe, Schedule, UserError
+from lra.base.config import Clip, Recipe, Schedule
+from lra.base.errors import UserError
 from lra.training import optim
 from luna.base import Method, Rate
 

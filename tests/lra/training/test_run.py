@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from lra.base.config import UserError
 from lra.base.disk import read_json
+from lra.base.errors import UserError
 from lra.report.specs import TableSpec
 from lra.report.trainings import build as build_table
 from lra.results.frame import frame_of

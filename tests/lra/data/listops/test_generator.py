@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.listops import generator, tokens
 from lra.data.listops.generator import TreeShape, accept, block, generate, grow
 from tests.lra.data.listops.test_tokens import evaluate

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lra.data
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data import registry
 from lra.data.listops import balanced, generator, tokens
 from lra.data.listops.rules import nesting, own_digits

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import lra.data
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.pathfinder import files as tree
 from lra.data.pathfinder.generator import generate

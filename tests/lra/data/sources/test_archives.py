@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data import text
 from lra.data.sources import archives, release
 

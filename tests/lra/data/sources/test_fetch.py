@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.sources.tfds import fetch
 
 from .. import kit

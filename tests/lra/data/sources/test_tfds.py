@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 import lra.data
-from lra.base.config import UserError
+from lra.base.errors import UserError
 from lra.data.arrays import SPLITS, Prepared
 from lra.data.image import grey
 from lra.data.prepare import find_or_prepare, prepare

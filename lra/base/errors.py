@@ -1,0 +1,56 @@
+"""Mistakes of the user, and texts that are safe to print: one sentence that says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+
+class UserError(Exception):
+    """Names a mistake of the user in one sentence that says what to do; commands exit with 2."""
+
+
+@contextlib.contextmanager
+def readable(path: Path | str, hint: str) -> Iterator[None]:
+    """Turn whatever a parser meets in a file into one sentence that names the file: damaged bytes
+    make parsers, most of them not ours, raise anything."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) and str(path) in str(error):
+            raise
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:  # says nothing of the file
+            raise UserError(f"{path} cannot be read: too many open files, see ulimit -n") from error
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{path} is damaged or invalid ({reason}): {hint}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Give the first line of an error's message; the name of its type where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def printable(text: str) -> str:
+    """Write control characters and those that turn the direction of a text as escapes: a name in a
+    file of somebody else must not steer the terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def csv_text(text: str) -> str:
+    """Mark a text that a spreadsheet would compute as a formula."""
+    text = printable(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """End an error message with the closest names, or with all, up to 60."""
+    names = sorted(names)
+    spelt = {name.lower(): name for name in names}  # M is close to m
+    initials = "".join(part[:1] for part in word.lower().split("_"))  # and lr to learning_rate
+    close = [spelt[n] for n in difflib.get_close_matches(word.lower(), spelt, n=3, cutoff=0.5)]
+    close = [spelt[initials]] if "_" in word and initials in spelt else close
+    listed = ", ".join([*names[:60], *["..."] * (len(names) > 60)])
+    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {listed}"
