@@ -20,6 +20,7 @@ def causal(subject: Subject) -> None:
         refused("causal=True", subject.stream, subject.build(), None, tokens(subject.inputs(), [0]))
         return
     method, whole = subject.build(causal=True), subject.build()
+    share_parameters(whole, method)
     given = subject.inputs()
     for m in (None, mask_of("scatter")):  # whose first token is padding
         expected = torch.stack([last_of_prefix(subject, whole, given, m, i) for i in range(N)], -2)
@@ -31,6 +32,21 @@ def causal(subject: Subject) -> None:
         if m is None:
             gap = difference(one_by_one(subject, method, given), expected)
             hold(gap < EXACT, f"step() and causal=True differ by {gap:.1g}")
+
+
+def share_parameters(whole: Any, causal: Any) -> None:
+    """Give the causal form the parameters of the other one. That one may have more of them, such as
+    a kernel for the other direction, and then the two do not draw the same numbers."""
+    given = dict(whole.named_parameters())
+    for name, parameter in causal.named_parameters():
+        shape = given[name].shape if name in given else None
+        hold(
+            shape == parameter.shape,
+            f"parameter '{name}' has the shape {tuple(parameter.shape)} with causal=True and "
+            f"{shape and tuple(shape)} without: the causal form takes a part of the other's "
+            "parameters, under their names",
+        )
+        parameter.data.copy_(given[name])
 
 
 def last_of_prefix(subject: Subject, whole: Any, given: list[Tensor], m: Any, i: int) -> Tensor:

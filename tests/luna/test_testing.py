@@ -45,6 +45,7 @@ WRONG = [
     (wrong.DeadProjection, "dead_weight", "of qkv.weight.q have no gradient"),
     (wrong.HiddenState, "state", "is not in the state dict"),
     (wrong.AnotherShape, "mixer", "must give hidden states of the shape of x"),
+    (wrong.OtherShapesWhenCausal, "causal", "takes a part of the other's parameters"),
     (wrong.AnotherDtype, "mixer", "must give the same, not torch.complex64"),
 ]
 

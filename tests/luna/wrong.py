@@ -171,3 +171,17 @@ class AnotherDtype(Mixer):
 
     def mix(self, x: Tensor, mask: Mask) -> Tensor:
         return x.to(torch.complex64)
+
+
+class OtherShapesWhenCausal(Mixer):
+    """One scale for each direction in one parameter, so that the causal form has another shape."""
+
+    paper, complexity = PAPER, "O(n)"
+    declared = Traits(causal_form=True)
+
+    def __init__(self, place: Place):
+        super().__init__(place)
+        self.scale = nn.Parameter(torch.ones(1 if self.causal else 2, place.d_model))
+
+    def mix(self, x: Tensor, mask: Mask) -> Tensor:
+        return x * self.scale[0]
