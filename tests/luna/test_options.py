@@ -9,7 +9,7 @@ import pytest
 import luna
 from luna import LunaError
 
-from .kit import build
+from . import kit
 
 PUBLISHED, OFFICIAL, CAUSAL = {"profile": "published"}, {"profile": "official"}, {"causal": True}
 
@@ -90,6 +90,12 @@ REFUSED_SLOTS = [
     ("softmax", {"head_dim": 0}, "head_dim must be greater than 0"),
     ("performer", {"seed": None}, "seed must be int"),
 ]
+
+
+def build(name: str, **options: Any) -> luna.Attention | luna.Mixer:
+    if luna.registry.mixes(name):
+        return luna.mixer(name, d_model=64, n_heads=2, max_len=64, **options)
+    return kit.build(name, **options)
 
 
 @pytest.mark.parametrize(("name", "options", "message"), REFUSED + REFUSED_SLOTS)

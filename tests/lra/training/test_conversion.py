@@ -45,7 +45,7 @@ def compose(*overrides: str) -> conversion.Conversion:
 @pytest.mark.parametrize(
     ("group", "name"),
     [
-        *(("attention", name) for name in luna.names()),
+        *(("attention", name) for name in luna.names() if not luna.registry.mixes(name)),
         *((g, p.stem) for g in ("model", "recipe") for p in (ROOT / g).glob("*.yaml")),
     ],
 )
