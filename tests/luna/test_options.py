@@ -68,6 +68,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("reformer", {"rounds": 0}, "reformer.rounds must be at least 1"),
     ("rff", {"P": 0}, "P must be at least 1"),
     ("rff", {"eps": 0.0}, "eps must be greater than 0"),
+    ("s4d", {"state": 0}, "s4d.state must be even and at least 2, got 0"),
+    ("s4d", {"state": 7}, "s4d.state must be even and at least 2, got 7"),
     ("skyformer", {"landmarks": 0}, "even and at least 2"),
     ("skyformer", {"landmarks": 7}, "even and at least 2"),
     ("skyformer", {"ridge": -0.1}, "at least 0"),
