@@ -61,7 +61,7 @@ def write(kind: str, name: str, *, weights: bool = False) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(Template(text).substitute(words), encoding="utf-8")
         print(path)
-    print(f"Write what is yours into these files, then:\n  {then}")
+    print(f"Write what is yours into these files (formula, paper, traits, costs), then:\n  {then}")
 
 
 def in_a_clone() -> bool:
@@ -79,7 +79,8 @@ def of_clone(kind: str, name: str, title: str, template: str) -> Plan:
     if kind == "mixer":
         files[root / "tests" / "luna" / folder / f"test_{name}.py"] = "mixer_test"
     words = {"name": name, "Name": title, "module": f"luna.{folder}.{name}"}
-    return files, words, f"make test K={name}\n  lra train experiment=demo attention={name}"
+    then = f"lra check {name}\n  make test K={name}\n  lra train experiment=demo attention={name}"
+    return files, words, then
 
 
 def of_package(kind: str, name: str, title: str, template: str) -> Plan:

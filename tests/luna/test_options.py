@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,5 +119,8 @@ def test_former_options_are_taken_at_the_value_that_is_left():
 
 
 def test_every_method_with_options_refuses_some():
-    with_options = {name for name in luna.names() if luna.options(name)}
+    """Those of the catalogue: a method that somebody begins has its tests to come."""
+    catalogue = Path("docs/attentions.md").read_text(encoding="utf-8")
+    shipped = [name for name in luna.names() if f"| `{name}` |" in catalogue]
+    with_options = {name for name in shipped if luna.options(name)}
     assert with_options == {name for name, *_ in REFUSED} - {"softmax", "cosformer", "flowformer"}
