@@ -74,6 +74,8 @@ def test_without_a_terminal_there_are_plain_lines(shown):
 
 def test_compiling_is_said_once_and_only_where_it_happens(tmp_path, monkeypatch):
     numba = pytest.importorskip("numba")
+    # Where other tests have changed the environment, numba reads its settings from there anew.
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(numba.core.config, "CACHE_DIR", str(tmp_path))
     source = "def double(x):\n    return 2 * x\n"
     (tmp_path / "own_kernel.py").write_text(source, encoding="utf-8")
