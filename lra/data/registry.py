@@ -41,9 +41,9 @@ BUILTIN = {
     "pathfinder256": "lra.data.pathfinder.task:Pathfinder256",
     "image8": "lra.data.image:Image8",
     "recall": "lra.data.recall:Recall",
-    "single": "lra.data.probes:Single",
-    "fuzzy": "lra.data.probes:Fuzzy",
-    "memorise": "lra.data.probes:Memorise",
+    "single": "lra.data.single:Single",
+    "fuzzy": "lra.data.mad:Fuzzy",
+    "memorise": "lra.data.mad:Memorise",
 }
 
 

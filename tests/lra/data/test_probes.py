@@ -16,8 +16,8 @@ from lra.base.errors import UserError
 from lra.data import registry
 from lra.data.arrays import IGNORED, SPLITS, Prepared
 from lra.data.prepare import prepare
-from lra.data.probes import MARGIN, Single, mark_weights
 from lra.data.rules import baselines
+from lra.data.single import MARGIN, Single, mark_weights
 from tests.lra.data.kit import differences
 
 THREE = partial(product, repeat=3)

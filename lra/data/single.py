@@ -1,6 +1,6 @@
-"""Probes beside recall: one token among noise, keys of several tokens, a table to be memorised.
+"""`single`, a probe of one token among noise.
 
-`single`, after single-location regression (Marion et al., ICLR 2025, arXiv:2410.01537; Duranthon et
+It is after single-location regression (Marion et al., ICLR 2025, arXiv:2410.01537; Duranthon et
 al. 2025, arXiv:2509.21936, prove that softmax attention attains the least risk there, and linear
 attention does not). A token is the sum of a mark for every question and of a value. Question d is
 about one token, whose mark d is drawn from N(s, 1), those of all others from N(0, 1), on a grid;
@@ -12,41 +12,32 @@ exp(s x - s^2 / 2), so Bayes' rule is
 
 Softmax with the scores s x_ld and unit vectors as values computes these sums. Only by luck can a
 network score more on the test examples than this rule (`lra data baseline`).
-
-`fuzzy` and `memorise` are those of MAD (Poli et al. 2024, arXiv:2403.17844; athms/mad-lab) for
-networks that look both ways: recall by keys of several tokens, each of which many keys share; and
-keys whose values are never shown, because one table, drawn once, holds for all examples.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from lra.base.errors import UserError
-from lra.data.arrays import IGNORED, Example, Split
+from lra.data.arrays import IGNORED, Split
 from lra.data.recall import (
     BLOCK,
     EMPTY,
     FIRST_KEY,
-    STACKED,
     Probe,
     ProbeOptions,
-    Recall,
-    RecallOptions,
     drawn,
     generator,
 )
-from lra.data.task import Task, read_by
+from lra.data.task import read_by
 
 SCALE = 2**32  # of probabilities, whole numbers that are the same on every machine
 MARGIN = 4  # standard deviations of the grid of marks beyond both means
-MOST_KEYS = 2**14  # that `fuzzy` draws from
 
 
 @dataclass
@@ -140,101 +131,3 @@ def mark_weights(marks: int, strength: float) -> tuple[np.ndarray, np.ndarray]:
 def _draw(rng: np.random.Generator, weights: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     ends = weights.cumsum()
     return np.searchsorted(ends, rng.integers(0, ends[-1], shape), side="right")
-
-
-# ---------------------------------------------------------------------- after MAD
-
-
-@dataclass
-class FuzzyOptions(RecallOptions):
-    keys: int = read_by("generated", default=8, least=2)  # tokens to draw from, for each place
-    size: int = read_by("generated", default=3, least=1)  # places of a key
-
-
-class Fuzzy(Recall):
-    name = "fuzzy"
-    title = "the values of keys of several tokens that were given with them"
-    sources: ClassVar = drawn("fuzzy-generator-1")
-    encoding: ClassVar = {"vocabulary": "fuzzy-v1"}
-    Options = FuzzyOptions
-    decode = Task.decode
-
-    def configured(self, options: dict[str, Any]) -> Recall:
-        task = super().configured(options)
-        task.stack = options["size"] + 1 if options["form"] == STACKED else 1
-        task.vocab = FIRST_KEY + options["size"] * options["keys"] + options["values"]
-        return task
-
-    def check_options(self, options: Any) -> None:
-        if options.keys**options.size > MOST_KEYS:
-            raise UserError(
-                f"size={options.size} tokens of keys={options.keys} make more than {MOST_KEYS} keys"
-            )
-        super().check_options(_whole_keys(options))
-
-    def width(self, options: Any, max_length: int) -> int:
-        return super().width(options, max_length) // 2 * (options.size + 1)
-
-    def examples(self, options: Any) -> Iterator[Example]:
-        for ids, labels in super().examples(replace(_whole_keys(options), form=STACKED)):
-            yield Example(*spell_keys(options, ids, labels))
-
-
-def _whole_keys(options: FuzzyOptions) -> FuzzyOptions:
-    """Count the keys by number, as recall draws them."""
-    return replace(options, keys=options.keys**options.size)
-
-
-def spell_keys(o: FuzzyOptions, ids: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Write the number of each key as `size` ids, a range of its own for each place."""
-    key, value = ids.reshape(-1, 2).astype(np.int64).T
-    places = np.arange(o.size)
-    digits = (key[:, None] - FIRST_KEY) // o.keys**places % o.keys
-    slots = np.full((len(key), o.size + 1), EMPTY, np.uint16)
-    slots[key != EMPTY, :-1] = (FIRST_KEY + o.keys * places + digits)[key != EMPTY]
-    slots[value != EMPTY, -1] = (value - o.keys**o.size + o.keys * o.size)[value != EMPTY]
-    if o.form != STACKED:
-        at_first = np.full(slots.shape, IGNORED, np.int16)
-        at_first[:, 0] = labels
-        labels = at_first.ravel()
-    return slots.ravel(), labels
-
-
-@dataclass
-class MemoriseOptions(ProbeOptions):
-    keys: int = read_by("generated", default=4096, least=2)
-    values: int = read_by("generated", default=64, least=2)
-    asked: int = read_by("generated", default=32, least=1)  # keys of an example
-
-
-class Memorise(Probe):
-    """Each key is a token, and is asked at the token after it."""
-
-    name = "memorise"
-    title = "the values that one table has for keys"
-    sources: ClassVar = drawn("memorise-generator-1")
-    encoding: ClassVar = {"vocabulary": "memorise-v1"}
-    Options = MemoriseOptions
-
-    def configured(self, options: dict[str, Any]) -> Memorise:
-        task = copy.copy(self)
-        task.classes, task.vocab = options["values"], FIRST_KEY + options["keys"]
-        return task
-
-    def width(self, options: MemoriseOptions, max_length: int) -> int:
-        return 2 * options.asked
-
-    def block(self, options: MemoriseOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
-        o = options
-        table = np.random.Generator(np.random.PCG64(o.seed)).integers(0, o.values, o.keys)
-        keys = generator(o.seed, number).integers(0, o.keys, (BLOCK, o.asked))
-        ids, labels = (np.full((BLOCK, 2 * o.asked), fill) for fill in (EMPTY, IGNORED))
-        ids[:, ::2], labels[:, 1::2] = FIRST_KEY + keys, table[keys]
-        return ids, labels
-
-    def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        from lra.data.rules import Rule, by_key
-
-        reads = "the key beside a question, and its value in the training examples"
-        answer = by_key(lambda ids: np.repeat(ids[:, ::2], 2, axis=1))
-        return {"table": Rule(reads, answer, bound=True)}
