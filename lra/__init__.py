@@ -47,7 +47,7 @@ _TYPES = {
     "Records": "results.frame",
     "Run": "settings.compose",
     "Trained": "results.trained",
-    "UserError": "base.config",
+    "UserError": "base.errors",
 }
 
 
