@@ -30,7 +30,7 @@ $(STAMP) $(VENV)/.installed-run: pyproject.toml constraints.txt requirements.loc
 	@$(PYTHON) scripts/setup.py $(VENV) $(LEVEL)
 	@touch $@
 
-demo: $(RUN_STAMP) ## train luna, linear and softmax on a small ListOps and print one table (4 minutes)
+demo: $(RUN_STAMP) ## train luna, linear and softmax on a small ListOps and print one table (2 minutes, set-up included)
 	@for attention in luna linear softmax; do \
 		$(PY) train.py experiment=demo attention=$$attention || exit 1; echo; done
 	@$(VENV)/bin/lra table --runs runs/demo
