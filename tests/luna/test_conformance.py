@@ -7,15 +7,13 @@ must fail, or the excuse is not needed.
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 
 import luna
-from luna.testing import CHECKS, Case, Check
-from luna.testing.cases import inputs, mask_of
+from luna.testing import CHECKS, Case, Check, graphs
 from luna.testing.run import excuse_of, problem_of
+from luna.testing.subject import Subject
 
 from .conftest import all_cases, strict_cases
 
@@ -75,19 +73,8 @@ def typical(name: str, profile: str) -> object:
 
 def compiled_step(name: str, profile: str, **how: object) -> None:
     """A compiled training step equals the eager one, values and gradients."""
-    torch._dynamo.reset()
-    attention = Case(name, SHORTER.get(name, {}), profile).build().float().train()
-    compiled = copy.deepcopy(attention)  # with its own random stream, at the same place
-    compiled.compile(**how)
-    q, k, v, x = (t.float().requires_grad_() for t in inputs())
-    results = []
-    for f in (attention, compiled):
-        out = f(q, k, v, mask_of("prefix"), x)
-        wanted = [t for t in (q, k, v, x, *f.parameters()) if t.requires_grad]
-        gradients = torch.autograd.grad(out.square().sum(), wanted, materialize_grads=True)
-        results.append([out, *gradients])
-    for eager, other in zip(*results, strict=True):
-        torch.testing.assert_close(other, eager, rtol=1e-4, atol=1e-5)
+    subject = Subject.of(Case(name, SHORTER.get(name, {}), profile))
+    graphs.compiled_step(subject, **how)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # the compiler's own,
