@@ -11,7 +11,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from lra.settings.experiment import Experiment
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
 NAMESPACES = ("aten", "prim", "prims", "luna")  # of operators whose FLOPs are known
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,17 @@ def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) ->
     key, masked = (luna.get(run.attention["name"]), facts), run.protocol.data.mask is not Mask.none
     if key not in _counts:
         with without_compiler():
-            try:
-                _counts[key] = count_network(build(run, "meta"), masked=masked)
-            except (NotImplementedError, RuntimeError):  # its shapes depend on values
-                _counts[key] = count_network(build(run, "cpu"), masked=masked)
+            _counts[key] = _measured(run, partial(count_network, masked=masked))
     return _counts[key]
+
+
+def _measured(run: Run | Experiment, measure: Callable[[Network], T]) -> T:
+    """Of a network without weights, which is fast. A method whose shapes depend on values cannot
+    run so (torch raises one of these two): its network is built."""
+    try:
+        return measure(build(run, "meta"))
+    except (NotImplementedError, RuntimeError):
+        return measure(build(run, "cpu"))
 
 
 def build(run: Run | Experiment, device: str) -> Network:
@@ -146,10 +154,7 @@ def unseen_work(run: Run | Experiment) -> float:
     cls = luna.get(run.attention["name"])
     if cls.__module__.startswith("luna.") or hasattr(cls, "flops"):
         return 0.0
-    try:
-        return elements_per_flop(build(run, "meta"))
-    except (NotImplementedError, RuntimeError):  # its shapes depend on values
-        return elements_per_flop(build(run, "cpu"))
+    return _measured(run, elements_per_flop)
 
 
 def elements_per_flop(network: Network) -> float:

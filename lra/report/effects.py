@@ -91,9 +91,13 @@ def _averaged(pairs: pd.DataFrame, others: Sequence[str]) -> Iterator[tuple[str,
         if len(of_method.groupby(settings, dropna=False)) >= AVERAGED:
             yield " ".join(names), of_method
             continue
-        told = [key for key in settings if key not in method and of_method[key].nunique() > 1]
-        for values, pair in of_method.groupby(told, sort=False) if told else [((), of_method)]:
-            yield " ".join([*names, pairs_of(dict(zip(told, values, strict=True)))]).strip(), pair
+        differing = [key for key in settings if key not in method and of_method[key].nunique() > 1]
+        if not differing:
+            yield " ".join(names), of_method
+            continue
+        for values, pair in of_method.groupby(differing, sort=False):
+            where = pairs_of(dict(zip(differing, values, strict=True)))
+            yield " ".join([*names, where]), pair
 
 
 def _numbers(pairs: pd.DataFrame, others: Sequence[str]) -> dict[str, Any]:

@@ -49,9 +49,7 @@ def check_ranges(run: Run) -> None:
                 must = limit.words.format(run=run)
                 raise UserError(f"{key}={value} is out of range: it must be {must}")
     for name in run.attention.keys() & DECIDED.keys():
-        raise UserError(
-            f"attention.{name} is no option of an attention: {DECIDED[name]} decides it"
-        )
+        raise UserError(f"attention.{name} cannot be set here: {DECIDED[name]} decides it")
 
 
 def _is_reference(value: Any, _: Run) -> bool:

@@ -38,7 +38,7 @@ class Subject:
         return list(inputs(n, batch=batch, heads=heads, seed=seed, tame=tame))
 
     def small_inputs(self, batch: int, n: int, d: int = 4) -> Tensors:
-        """Of narrow heads, for finite differences."""
+        """Inputs with narrow heads: finite differences need a forward pass for each number."""
         generator = torch.Generator().manual_seed(3)
 
         def randn(*shape: int) -> Tensor:

@@ -196,7 +196,7 @@ UNKNOWN = {
     "an appended top-level key": (["+speed=3"], "'speed' is not a setting"),
     "a profile as an option": (
         ["attention=luna", "+attention.profile=published"],
-        "attention.profile is no option of an attention: protocol.profile decides it",
+        "attention.profile cannot be set here: protocol.profile decides it",
     ),
     "heads as an option": (["+attention.n_heads=3"], "model.n_heads decides it"),
     "a task of a protocol": (
