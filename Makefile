@@ -12,7 +12,7 @@ RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu tables docs lint format clean
+.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter tables docs lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,8 +47,8 @@ test-portable: $(STAMP) ## run the numerical tests as on other processors, in ot
 test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu
 
-first-hour: ## on a GPU: tests, correctness, speed, full runs; repeat it until it says done
-	@PYTHON=$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/first_hour.sh
+gpu-quarter: ## on a GPU, in 9 minutes: its tests, its speed, then full runs; repeat it until none is left
+	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/gpu_quarter.py
 
 tables: $(STAMP) ## tables, page and figures of results/ from its records; the catalogue of docs/attentions.md
 	@$(VENV)/bin/lra list --write
