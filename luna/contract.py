@@ -112,6 +112,10 @@ class Attention(Seeded):
         """Say whether attend() gives 0 at padding and no gradient from there, by itself."""
         return False
 
+    def reads_half(self, q: Tensor) -> bool:
+        """Say whether attend() reads q, k, v in half precision by itself and computes in float32."""
+        return False
+
     @classmethod
     def projected(cls, profile: str) -> str:
         """The linear maps that stand around this method in a network: of q, k, v and o, the output.
@@ -221,7 +225,7 @@ class Attention(Seeded):
             q, k, v = zero_padding(q, mask), zero_padding(k, keys), zero_padding(v, keys)
         if self.profile == "strict" and x is not None:
             x = zero_padded_rows(x, mask)
-        if facts.full_precision and q.dtype in HALF:
+        if facts.full_precision and q.dtype in HALF and not self.reads_half(q):
             q, k, v = q.float(), k.float(), v.float()
         if facts.full_precision and x is not None and x.dtype in HALF:
             x = x.float()

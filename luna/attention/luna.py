@@ -21,6 +21,7 @@ from luna.feature_maps.learned import FeatureMap, LearnedFeatures
 from luna.feature_maps.options import LunaOptions
 from luna.feature_maps.random import FourierFeatures
 from luna.kernels import luna_attention as fused
+from luna.kernels.checked import on_gpu
 from luna.kernels.scalar_mlp import ACTIVATIONS, OUTPUTS, evaluator
 from luna.linear import KernelAttention, count_dead
 from luna.sums import denominator
@@ -118,12 +119,12 @@ class Luna(KernelAttention):
         self.joint = o.ch_rms == "shared"
         self.options = o
         self.evaluate, self.activation = o.evaluate, o.activation
-        divided = not self.absolute and self.normalise != "rms"  # as the fused kernels divide
-        self.fusible = o.fusible and o.evaluate in ("auto", "fused") and divided
-        if o.evaluate == "fused" and not divided:
+        # The fused kernels give sums of weights and of values, but no sum of absolute weights.
+        self.fusible = o.fusible and o.evaluate in ("auto", "fused") and not self.absolute
+        if o.evaluate == "fused" and self.absolute:
             raise LunaError(
-                f"luna.evaluate='fused' divides by the sum of weights, not by normalise="
-                f"'{self.normalise}': use evaluate='auto'"
+                "luna.evaluate='fused' has no sums of absolute weights, which normalise='abs' "
+                "divides signed features by: use evaluate='auto'"
             )
         self.feature_dim = o.feature_dim
 
@@ -156,14 +157,19 @@ class Luna(KernelAttention):
     def zeroes_padding(self, q: Tensor) -> bool:
         return self.evaluation(q.device.type) == "fused" or super().zeroes_padding(q)
 
+    def reads_half(self, q: Tensor) -> bool:
+        device = q.device.type
+        return on_gpu(device) and self.evaluation(device) == "fused"
+
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         assert isinstance(self.map, LearnedFeatures)
         W, psi = self.map.projections, self.map.channels
         assert W.bias is not None
         # relu(s y) = s relu(y), but exp and softplus have features 1 / s times too large.
-        scale, eps = self.map.scale, self.eps
+        scale, eps, left_out = self.map.scale, self.eps, 1.0
         if isinstance(psi.nonneg, str):
-            scale, eps = 1.0, eps / scale**2
+            scale, eps, left_out = 1.0, eps / scale**2, scale**2
+        divided = self.normalise != "rms"
         out, c = fused.luna_attention(
             *(q, k, v),
             mask,
@@ -172,8 +178,11 @@ class Luna(KernelAttention):
             nonneg=psi.nonneg,
             causal=self.causal,
             eps=eps,
+            divided=divided,
             compare=self.evaluate == "auto",
         )
+        if not divided:
+            return self.divide(out * left_out, c, mask)
         if not self.training:
             self.dead_fraction = count_dead(c, mask, eps)
         return out

@@ -5,7 +5,9 @@
     e, f, a, g                           the scalar MLPs, as in luna/kernels/scalar_mlp
     nonneg                               what their outputs go through: OUTPUTS there
 
-Returns o (B, H, n, e), 0 at padding, and the sums of weights c (B, H, n), which carry no gradient.
+Returns o = N / c (B, H, n, e), 0 at padding, and the sums of weights c (B, H, n), which carry no
+gradient. With `divided=False` it returns the weighted sums of values N in place of o, in float32 or
+float64, for those who divide by something else.
 README.md beside this file explains how; the definition is `luna.attention.luna.Listing`.
 """
 
@@ -60,14 +62,14 @@ def luna_attention(
     nonneg: Nonneg = True,
     causal: bool = False,
     eps: float = 1e-6,
+    divided: bool = True,
     compare: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Every query sees every real key, or if `causal` those not after it. q, k, v in one dtype;
     half precision is computed in float32 and o returned in it.
 
-    Where there is no kernel, features are computed: on GPUs for float64, for M L e > 8192 and under
-    torch.use_deterministic_algorithms, on CPUs for causal attention inside torch.compile. With
-    `compare` they are computed on a GPU too where its kernels differ from the reference.
+    Where there is no kernel, features are computed: on GPUs for float64 and for M L e > 8192, on
+    CPUs for causal attention inside torch.compile. With `compare` they are computed on a GPU too where its kernels differ from the reference.
     """
     if activation not in SLOPES:
         raise LunaError(f"the fused attention needs {' or '.join(SLOPES)}, not '{activation}'")
@@ -90,32 +92,31 @@ def luna_attention(
         "nonneg": nonneg,
         "causal": causal,
         "eps": eps,
+        "divided": divided,
     }
     takes = _kernels_take(q, v, parameters, causal)
     if takes and compare and gpu:
         takes = _kernels_are_right(q, k, v, real, *parameters, **options)
     if not takes:
         out, c = plain(q.to(inside), k.to(inside), v.to(inside), mask, *parameters, **options)
-        return out.to(dtype), c
+        return out.to(dtype) if divided else out, c
 
     W, bias, e, f, a, g = parameters
     maps = W, bias, *tables(e, f, a, g, SLOPES[activation], inside)
     if causal and on_cpu(q.device.type) and not gpu:
         from luna.kernels.luna_attention.causal_on_cpu import causal_attention
 
-        out, c = causal_attention(q, k, v, mask, *maps, nonneg=nonneg, eps=eps)
+        out, c = causal_attention(q, k, v, mask, *maps, nonneg=nonneg, eps=eps, divided=divided)
     else:
         output = list(OUTPUTS).index(nonneg)
-        out, c, _, _ = attention(q, k, v, real, *maps, causal, output, eps)
-    return out.to(dtype), c
+        out, c, _, _ = attention(q, k, v, real, *maps, causal, output, eps, divided)
+    return out.to(dtype) if divided else out, c
 
 
 def _kernels_take(q: Tensor, v: Tensor, parameters: Sequence[Tensor], causal: bool) -> bool:
     """Say whether there are kernels for these tensors; see `luna_attention` for where not."""
     device = q.device.type
     if on_gpu(device):
-        if torch.are_deterministic_algorithms_enabled():
-            return False
         W, *_, g = parameters
         state = W.shape[1] * g.shape[1] * v.shape[3]
         return device != "cuda" or (W.dtype != torch.float64 and state <= STATE)

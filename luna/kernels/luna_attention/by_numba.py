@@ -34,7 +34,7 @@ PARTS = 32  # at most, of the units, with parameter gradients of their own
 
 
 def forward(arguments: tuple, results: tuple[Tensor, ...], _: int) -> None:
-    q, k, v, mask, W, bias, keys, table, causal, output, eps = arguments
+    q, k, v, mask, W, bias, keys, table, causal, output, eps, divided = arguments
     assert not causal
     out, c, S, z = results
     units = _units(q)
@@ -50,11 +50,11 @@ def forward(arguments: tuple, results: tuple[Tensor, ...], _: int) -> None:
     z.copy_(_per_head(z_units, q))
 
     sums = cpu.arrays(S, z)
-    cpu.run(queries_kernel, units, _rows(q), mask, maps, output, *sums, eps, _rows(out), c.numpy())
+    cpu.run(queries_kernel, units, _rows(q), mask, maps, output, *sums, eps, divided, _rows(out), c.numpy())
 
 
 def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
-    grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, _, output, eps = arguments
+    grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, _, output, eps, divided = arguments
     dq, dk, dv, dW, dbias, dtable = gradients
     G = len(W)
     units = _units(q)
@@ -77,6 +77,7 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
         output,
         *cpu.arrays(S.mT.contiguous(), z),
         eps,
+        divided,
         _rows(out),
         *cpu.arrays(c, dS_units, dz_units),
         _rows(dq),

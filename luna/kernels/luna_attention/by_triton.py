@@ -27,6 +27,7 @@ from luna.kernels.luna_attention.triton_kernels import (
     keys_kernel,
     queries_backward_kernel,
     queries_kernel,
+    states_kernel,
 )
 
 COPIES = 64  # tables that atomic additions are spread over, of all groups together
@@ -36,34 +37,36 @@ class Work:
     """One call: its shape, how it is cut up, and its tensors as the kernels take them."""
 
     def __init__(self, q: Tensor, v: Tensor, maps: list[Tensor], options: tuple, segment: int):
-        self.shape = s = shape_of(v, maps[0], maps[3], *options)
+        self.shape = shape_of(v, maps[0], maps[3], *options)
         self.maps = tuple(t.contiguous() for t in maps)
-        self.B, self.H, self.n, _ = q.shape
+        W, table = maps[0], maps[3]
+        self.B, self.H, self.n, self.d = q.shape
+        self.D, self.e = W.shape[1] * table.shape[2] // 2, v.shape[3]
         self.segments = triton.cdiv(self.n, segment)
         self.units = self.B * self.H * self.segments
         self.sizes = (self.H, self.n, segment)
-        self.warps = 4 if s.D.value <= 128 else 8
 
     def run(self, kernel: Any, *arguments: Any) -> None:
         # One stage: loads in flight ahead of their block would take registers that there are not.
-        kernel[(self.units,)](*arguments, s=self.shape, num_warps=self.warps, num_stages=1)
+        s = self.shape
+        kernel[(self.units,)](*arguments, s=s, num_warps=s.warps, num_stages=1)
 
-    def partial(self, *shape: int) -> Tensor:
-        """Memory for one result per unit."""
-        return self.maps[-1].new_empty(self.B, self.H, self.segments, *shape)
+    def numbers(self, *shape: int) -> Tensor:
+        """Memory in the precision of the computation."""
+        return self.maps[-1].new_empty(shape)
 
-    def states(self, t: Tensor, *, later: bool = False) -> Tensor:
-        """Sums of units (B, H, segments, D, .) as the states that units start from, (B, H, D, .);
+    def sums(self) -> Tensor:
+        """Memory for one S and z for each unit."""
+        return self.numbers(self.units, self.D * (self.e + 1))
+
+    def add_up(self, units: Tensor, S: Tensor, z: Tensor, *, later: bool = False) -> None:
+        """Fill S, z with the sums of units as the states that units start from: (B, H, D, .), or,
         causal, those of earlier (or later) segments of the sequence, (B, H, segments D, .)."""
-        if not self.shape.causal:
-            return t.sum(2)
-        order = range(self.segments - 1, -1, -1) if later else range(self.segments)
-        states = torch.empty_like(t)
-        total = torch.zeros_like(t[:, :, 0])
-        for i in order:  # a loop: cumsum has no fixed order on GPUs, and segments are few
-            states[:, :, i] = total
-            total = total + t[:, :, i]
-        return states.flatten(2, 3)
+        grid = self.B * self.H, self.D
+        causal = bool(self.shape.causal)
+        states_kernel[grid](
+            units, S, z, self.segments, CAUSAL=causal, LATER=later, s=self.shape, num_warps=1
+        )
 
 
 def _rows(t: Tensor) -> tuple[Tensor, int, int, int]:
@@ -74,36 +77,30 @@ def _rows(t: Tensor) -> tuple[Tensor, int, int, int]:
 
 
 def forward(arguments: tuple, results: tuple[Tensor, ...], segment: int) -> None:
-    q, k, v, mask, *maps, causal, output, eps = arguments
+    q, k, v, mask, *maps, causal, output, eps, divided = arguments
     out, c, S, z = results
-    work = Work(q, v, maps, (causal, output, eps), segment)
-    W, table = maps[0], maps[3]
-    D = W.shape[1] * table.shape[2] // 2
-    S_units = work.partial(D, v.shape[3])
-    z_units = work.partial(D)
+    work = Work(q, v, maps, (causal, output, eps, divided), segment)
+    units = work.sums()
     inputs = _rows(k), _rows(v), mask.contiguous(), work.maps
     with torch.cuda.device_of(v):
-        work.run(keys_kernel, *inputs, S_units, z_units, *work.sizes)
-        S.copy_(work.states(S_units))
-        z.copy_(work.states(z_units))
+        work.run(keys_kernel, *inputs, units, *work.sizes)
+        work.add_up(units, S, z)
         work.run(queries_kernel, _rows(q), *inputs, S, z, _rows(out), c, *work.sizes)
 
 
 def backward(arguments: tuple, gradients: tuple[Tensor, ...], segment: int) -> None:
-    grad, q, k, v, mask, *maps, out, c, S, z, causal, output, eps = arguments
-    dq, dk, dv, *dmaps = gradients
-    work = Work(q, v, maps, (causal, output, eps), segment)
-    W, table = maps[0], maps[3]
-    G = len(W)
-    D = W.shape[1] * table.shape[2] // 2
+    grad, q, k, v, mask, *maps, out, c, S, z, causal, output, eps, divided = arguments
+    dq, dk, dv, dW, dbias, dtable = gradients
+    work = Work(q, v, maps, (causal, output, eps, divided), segment)
+    G, M, d = maps[0].shape
 
-    # What each unit leaves: dS, dz, and the gradients of W and bias by both passes.
-    dS = work.partial(D, v.shape[3])
-    dz = work.partial(D)
-    dW = table.new_empty(2, *dz.shape[:3], *W.shape[1:])
-    dbias = dW.new_empty(dW.shape[:-1])
-    copies = max(1, min(work.units, COPIES) // G)
-    dtable = table.new_zeros(G, copies, *table.shape[1:])
+    # What each unit leaves: dS, dz, and the gradients [dW, dbias] by both passes.
+    units = work.sums()
+    R, r = torch.empty_like(S), torch.empty_like(z)
+    dc = torch.empty_like(c) if causal else c  # kept for the keys, where they need it
+    dmaps = work.numbers(2, work.B, work.H, work.segments, M, d + 1)
+    copies = work.units // G if work.shape.ordered else max(1, min(work.units, COPIES) // G)
+    tables = dtable.new_zeros(G, copies, *dtable.shape[1:])
 
     inputs = _rows(grad), _rows(q), _rows(k), _rows(v), mask.contiguous(), work.maps
     with torch.cuda.device_of(v):
@@ -114,37 +111,33 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], segment: int) -> N
             z,
             _rows(out),
             c,
-            dS,
-            dz,
+            units,
+            dc,
             _rows(dq),
-            dW[0],
-            dbias[0],
-            dtable,
+            dmaps[0],
+            tables,
             *work.sizes,
             copies,
         )
+        work.add_up(units, R, r, later=True)
         work.run(
             keys_backward_kernel,
             *inputs,
-            _rows(out),
             c,
-            work.states(dS, later=True),
-            work.states(dz, later=True),
+            dc,
+            R,
+            r,
             _rows(dk),
             _rows(dv),
-            dW[1],
-            dbias[1],
-            dtable,
+            dmaps[1],
+            tables,
             *work.sizes,
             copies,
         )
 
     # The units' gradients are added in order; with parameters per head those of a head alone.
-    units = (0, 1, 3) if G > 1 else (0, 1, 2, 3)  # of (2, B, H, segments, ...)
-    sums = (
-        dW.sum(units, dtype=torch.float64),
-        dbias.sum(units, dtype=torch.float64),
-        dtable.sum(1),
-    )
-    for total, gradient in zip(sums, dmaps, strict=True):
-        gradient.copy_(total.view_as(gradient))
+    of_units = (0, 1, 3) if G > 1 else (0, 1, 2, 3)  # of (2, B, H, segments, ...)
+    total = dmaps.sum(of_units, dtype=torch.float64).view(G, M, d + 1)
+    dW.copy_(total[..., :-1])
+    dbias.copy_(total[..., -1])
+    torch.sum(tables, 1, out=dtable)

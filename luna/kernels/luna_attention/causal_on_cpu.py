@@ -26,8 +26,9 @@ def causal_attention(
     *,
     nonneg: Nonneg,
     eps: float,
+    divided: bool,
 ) -> tuple[Tensor, Tensor]:
-    """o (B, H, n, e) and the denominators' c (B, H, n); 0 at padding."""
+    """o, or N if it is not divided (B, H, n, e), and c (B, H, n); 0 at padding."""
     q, k, v = (zero_padding(t, mask) for t in (q, k, v))
     keys, *cells = grid(keys)
     relu = nonneg is True  # relu is part of the look-up
@@ -43,4 +44,6 @@ def causal_attention(
 
     maps = Maps(phi, phi, (W, bias, table))
     N, c = blocked_sums(q, k, v, maps, mask, mask, causal=True)
+    if not divided:
+        return N, c.detach()
     return N / denominator(c, eps, not nonneg).unsqueeze(-1), c.detach()

@@ -65,8 +65,8 @@ def keys_kernel(first, last, k, v, mask, maps, output, S, z):
 
 
 @cpu.jit
-def queries_kernel(first, last, q, mask, maps, output, S, z, eps, out, c):
-    """out (B, H, n, e) and c (B, H, n); 0 at padding."""
+def queries_kernel(first, last, q, mask, maps, output, S, z, eps, divided, out, c):
+    """out, or N if it is not divided (B, H, n, e), and c (B, H, n); 0 at padding."""
     e = S.shape[3]
     block = new_block(maps, e)
     rows = block.rows
@@ -86,15 +86,34 @@ def queries_kernel(first, last, q, mask, maps, output, S, z, eps, out, c):
                 for d in range(phi.shape[1]):
                     total += phi[r, d] * z[b, h, d]
                 c[b, h, rows[r]] = total
-                inverse = 1 / denominator_of(total, eps, output == SIGNED)
-                for j in range(e):
-                    N[r, j] *= inverse
+                if divided:
+                    inverse = 1 / denominator_of(total, eps, output == SIGNED)
+                    for j in range(e):
+                        N[r, j] *= inverse
             scatter(N, rows, count, out, b, h)
 
 
 @cpu.jit
 def queries_backward_kernel(
-    first, last, grad, q, mask, maps, output, S_T, z, eps, out, c, dS, dz, dq, dW, dbias, dtable
+    first,
+    last,
+    grad,
+    q,
+    mask,
+    maps,
+    output,
+    S_T,
+    z,
+    eps,
+    divided,
+    out,
+    c,
+    dS,
+    dz,
+    dq,
+    dW,
+    dbias,
+    dtable,
 ):
     """dq; dS, dz of each unit; gradients of the parameters added to those of the part."""
     units = len(dS)
@@ -114,7 +133,11 @@ def queries_backward_kernel(
                 count, i = real_rows(mask[b], i, end, block.rows)
                 gather(q, b, h, block.rows, count, block.x)
                 map_block(block, count, maps, g, output)
-                divide_backward(grad, out, c, b, h, block.rows, count, eps, output, dN, dc)
+                if divided:
+                    divide_backward(grad, out, c, b, h, block.rows, count, eps, output, dN, dc)
+                else:
+                    gather(grad, b, h, block.rows, count, dN)
+                    dc[:count] = 0
                 add_product(block.phi, dN, dS[unit], count)
                 add_rows(block.phi, dc, dz[unit], count)
                 map_backward(

@@ -19,7 +19,7 @@ INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor mask, Tensor W, Tensor bias, Tensor keys, Tensor table"
 )
 RESULTS = "Tensor out, Tensor c, Tensor S, Tensor z"
-OPTIONS = "bool causal, int output, float eps"
+OPTIONS = "bool causal, int output, float eps, bool divided"
 
 
 def segment_of(tokens: int) -> int:
@@ -43,19 +43,21 @@ def _engine(q: Tensor) -> ModuleType:
     return by_numba
 
 
-def _rows_like(t: Tensor) -> Tensor:
+def _rows_like(t: Tensor, dtype: torch.dtype) -> Tensor:
     """Memory for a result with the layout of an input, if its rows are whole: kernels for GPUs
     write rows."""
-    result = torch.empty_like(t)
-    return result if result.stride(-1) == 1 else t.new_empty(t.shape)
+    result = torch.empty_like(t, dtype=dtype)
+    return result if result.stride(-1) == 1 else result.new_empty(t.shape)
 
 
-def _results(q, k, v, mask, W, bias, keys, table, causal, output, eps) -> tuple[Tensor, ...]:
+def _results(q, k, v, mask, W, bias, keys, table, causal, output, eps, divided) -> tuple[Tensor, ...]:
     B, H, n, e = v.shape
     D = W.shape[1] * table.shape[2] // 2
     D *= -(-n // segment_of(B * H * n)) if causal else 1
     shapes = (B, H, n), (B, H, D, e), (B, H, D)
-    return _rows_like(v), *(table.new_empty(shape) for shape in shapes)
+    # Sums of values may be too large for half precision.
+    out = _rows_like(v, v.dtype if divided else table.dtype)
+    return out, *(table.new_empty(shape) for shape in shapes)
 
 
 def _gradients(grad, q, k, v, mask, W, bias, keys, table, *_) -> tuple[Tensor, ...]:
@@ -68,7 +70,7 @@ def _gradients(grad, q, k, v, mask, W, bias, keys, table, *_) -> tuple[Tensor, .
     schema=f"({INPUTS}, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def attention(*arguments):
-    """o (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
+    """o, or N if it is not divided (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
     that each segment of a sequence starts from, (B, H, segments D, .)."""
     check_tensors(*arguments[:8])
     results = _results(*arguments)
@@ -113,17 +115,16 @@ def check_tensors(
 
 
 def _save(ctx, inputs, output) -> None:
-    *tensors, ctx.causal, ctx.output, ctx.eps = inputs
+    *tensors, causal, output_, eps, divided = inputs
+    ctx.options = causal, output_, eps, divided
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(*tensors, *output)
 
 
 def _backward(ctx, grad: Tensor, *_):
-    memory, dW, dbias, dtable = _attention_backward(
-        grad, *ctx.saved_tensors, ctx.causal, ctx.output, ctx.eps
-    )
+    memory, dW, dbias, dtable = _attention_backward(grad, *ctx.saved_tensors, *ctx.options)
     q, _, v, *_ = ctx.saved_tensors
-    return *side_by_side(memory, q, v), None, dW, dbias, None, dtable, None, None, None
+    return *side_by_side(memory, q, v), None, dW, dbias, None, dtable, None, None, None, None
 
 
 attention.register_fake(_results)

@@ -28,6 +28,7 @@ def plain(
     nonneg: Nonneg,
     causal: bool,
     eps: float,
+    divided: bool = True,
     evaluate: Evaluate = "auto",
 ) -> tuple[Tensor, Tensor]:
     """See `luna_attention` for the arguments."""
@@ -43,4 +44,6 @@ def plain(
     if mask is not None:
         phi_q, phi_k = phi_q * real, phi_k * real
     N, c = (causal_linear_sums if causal else linear_sums)(phi_q, phi_k, v)
+    if not divided:
+        return N, c.detach()
     return N / denominator(c, eps, not nonneg).unsqueeze(-1), c.detach()

@@ -1,5 +1,5 @@
-"""The four passes over the tokens in Triton; by_triton.py has their equations and calls them. A
-program takes one segment of one sequence and head, block by block."""
+"""The passes over the tokens in Triton; by_triton.py has their equations and calls them. A program
+takes one segment of one sequence and head, block by block."""
 
 from __future__ import annotations
 
@@ -15,28 +15,57 @@ from luna.kernels.luna_attention.triton_blocks import (
     features_backward,
     load,
     load_state,
-    output_gradient,
+    per_token,
     program,
     store,
     store_map_gradient,
-    store_state,
+    store_unit,
+    sums_gradient,
     table_of,
+    weight_gradient,
 )
 
 
 @triton.jit
-def keys_kernel(k, v, mask, maps, S, z, H, n, segment, s: tl.constexpr):
-    """S (units, D, e) and z (units, D) of each segment alone."""
+def keys_kernel(k, v, mask, maps, units, H, n, segment, s: tl.constexpr):
+    """S (D, e) and z (D) of each segment alone."""
     b, h, g, unit, first, last = program(H, n, segment, s)
     S_sum, z_sum = tl.zeros([s.D, s.eP], s.dtype), tl.zeros([s.D], s.dtype)
     for start in range(first, last, s.BLOCK):
         rows, real = block_at(start, mask, b, last, n, s)
-        x = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
-        values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
+        x = load(k, b, h, start, real, s.d, s.dP, s)
+        values = load(v, b, h, start, real, s.e, s.eP, s)
         phi, _, _, _, _ = features(x, real, maps, g, s)
         S_sum += dot(tl.trans(phi), values, s)
         z_sum += tl.sum(phi, 0)
-    store_state(S, z, unit, S_sum, z_sum, s)
+    store_unit(units, unit, S_sum, z_sum, s)
+
+
+@triton.jit
+def states_kernel(
+    units, S, z, segments, CAUSAL: tl.constexpr, LATER: tl.constexpr, s: tl.constexpr
+):
+    """Sums of the units of one sequence and head, in order; causal, those that each segment starts
+    from: of the segments before it, or LATER ones. A program takes one feature."""
+    head = tl.program_id(0).to(tl.int64)
+    c = tl.program_id(1)
+    features: tl.constexpr = s.M * s.L
+    columns = tl.arange(0, s.eP)
+    live = columns < s.e
+    S_sum, z_sum = tl.zeros([s.eP], s.dtype), tl.full([], 0, s.dtype)
+    for i in range(segments):
+        segment = head * segments + (segments - 1 - i if LATER else i)
+        if CAUSAL:
+            at = segment * features + c
+            tl.store(S + at * s.e + columns, S_sum, mask=live)
+            tl.store(z + at, z_sum)
+        unit = units + segment * (features * (s.e + 1))
+        S_sum += tl.load(unit + c * s.e + columns, mask=live, other=0.0)
+        z_sum += tl.load(unit + features * s.e + c)
+    if not CAUSAL:
+        at = head * features + c
+        tl.store(S + at * s.e + columns, S_sum, mask=live)
+        tl.store(z + at, z_sum)
 
 
 @triton.jit
@@ -46,23 +75,25 @@ def queries_kernel(q, k, v, mask, maps, S, z, out, c, H, n, segment, s: tl.const
     S_sum, z_sum = load_state(S, z, unit if s.causal else b * H + h, s)
     for start in range(first, last, s.BLOCK):
         rows, real = block_at(start, mask, b, last, n, s)
-        x = load(q, b, h, rows, real, s.d, s.dP, s.dtype)
+        x = load(q, b, h, start, real, s.d, s.dP, s)
         phi, _, _, _, _ = features(x, real, maps, g, s)
-        if not s.causal:
+        if not s.causal:  # read again in every block: registers are dearer
             S_sum, z_sum = load_state(S, z, b * H + h, s)
         N = dot(phi, S_sum, s)
         weight = tl.sum(phi * z_sum[None, :], 1)
         if s.causal:
-            x = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
-            values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
+            x = load(k, b, h, start, real, s.d, s.dP, s)
+            values = load(v, b, h, start, real, s.e, s.eP, s)
             phi_k, _, _, _, _ = features(x, real, maps, g, s)
             A = earlier(rows, dot(phi, tl.trans(phi_k), s))
             N += dot(A, values, s)
             weight += tl.sum(A, 1)
             S_sum += dot(tl.trans(phi_k), values, s)
             z_sum += tl.sum(phi_k, 0)
-        store(out, b, h, rows, last, N / denominator(weight, s)[:, None], s.e, s.eP)
-        tl.store(c + (b * H + h) * n + rows, weight, mask=rows < last)
+        if s.divided:
+            N = N / denominator(weight, s)[:, None]
+        store(out, b, h, start, last, N, s.e, s.eP, s)
+        tl.store(per_token(c, b, h, H, n, rows), weight, mask=rows < last)
 
 
 @triton.jit
@@ -77,11 +108,10 @@ def queries_backward_kernel(
     z,
     out,
     c,
-    dS,
-    dz,
+    units,
+    dc_of,
     dq,
     dW,
-    dbias,
     dtable,
     H,
     n,
@@ -89,7 +119,8 @@ def queries_backward_kernel(
     copies,
     s: tl.constexpr,
 ):
-    """dq; dS, dz, dW and dbias of each segment alone; the table's gradient added to dtable."""
+    """dq and dc; dS, dz, dW and dbias of each segment alone; the table's gradient added to
+    dtable."""
     b, h, g, unit, first, last = program(H, n, segment, s)
     dtable = table_of(dtable, b, g, unit, n, segment, copies, s)
     S_sum, z_sum = load_state(S, z, unit if s.causal else b * H + h, s)
@@ -97,20 +128,34 @@ def queries_backward_kernel(
     dW_sum, dbias_sum = tl.zeros([s.MP, s.dP], s.dtype), tl.zeros([s.MP], s.dtype)
     for start in range(first, last, s.BLOCK):
         rows, real = block_at(start, mask, b, last, n, s)
-        x = load(q, b, h, rows, real, s.d, s.dP, s.dtype)
+        x = load(q, b, h, start, real, s.d, s.dP, s)
         phi, slope, steep, u, j = features(x, real, maps, g, s)
-        dN, dc = output_gradient(grad, out, c, b, h, H, n, rows, real, s)
+        dN, den, weight = sums_gradient(grad, c, b, h, H, n, start, rows, real, s)
         if not s.causal:
             S_sum, z_sum = load_state(S, z, b * H + h, s)
-        dphi = dot(dN, tl.trans(S_sum), s) + dc[:, None] * z_sum[None, :]
+        if s.rounded:  # the sum dN . o needs the digits that the output has lost
+            o = dot(phi, S_sum, s)
+        else:
+            o = load(out, b, h, start, real, s.e, s.eP, s)
+        dphi = dot(dN, tl.trans(S_sum), s)
         if s.causal:
-            keys = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
-            values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
+            keys = load(k, b, h, start, real, s.d, s.dP, s)
+            values = load(v, b, h, start, real, s.e, s.eP, s)
             phi_k, _, _, _, _ = features(keys, real, maps, g, s)
-            dA = earlier(rows, dot(dN, tl.trans(values), s) + dc[:, None])
+            dA = dot(dN, tl.trans(values), s)
+            if s.rounded:
+                A = earlier(rows, dot(phi, tl.trans(phi_k), s))
+                o += dot(A, values, s)
+        if s.rounded:
+            o = o / den[:, None]
+        dc = weight_gradient(dN, o, weight, s)
+        dphi += dc[:, None] * z_sum[None, :]
+        if s.causal:
+            dA = earlier(rows, dA + dc[:, None])
             dphi += dot(dA, phi_k, s)
             S_sum += dot(tl.trans(phi_k), values, s)
             z_sum += tl.sum(phi_k, 0)
+            tl.store(per_token(dc_of, b, h, H, n, rows), dc, mask=rows < last)
         dS_sum += dot(tl.trans(phi), dN, s)
         dz_sum += tl.sum(phi * dc[:, None], 0)
         dx, dW_block, dbias_block = features_backward(
@@ -118,9 +163,9 @@ def queries_backward_kernel(
         )
         dW_sum += dW_block
         dbias_sum += dbias_block
-        store(dq, b, h, rows, last, dx, s.d, s.dP)
-    store_state(dS, dz, unit, dS_sum, dz_sum, s)
-    store_map_gradient(dW, dbias, unit, dW_sum, dbias_sum, s)
+        store(dq, b, h, start, last, dx, s.d, s.dP, s)
+    store_unit(units, unit, dS_sum, dz_sum, s)
+    store_map_gradient(dW, unit, dW_sum, dbias_sum, s)
 
 
 @triton.jit
@@ -131,14 +176,13 @@ def keys_backward_kernel(
     v,
     mask,
     maps,
-    out,
     c,
+    dc_of,
     R,
     r,
     dk,
     dv,
     dW,
-    dbias,
     dtable,
     H,
     n,
@@ -156,17 +200,18 @@ def keys_backward_kernel(
     for step in range(0, blocks):  # from the last to the first: R grows towards it
         start = first + (blocks - 1 - step) * s.BLOCK
         rows, real = block_at(start, mask, b, last, n, s)
-        x = load(k, b, h, rows, real, s.d, s.dP, s.dtype)
-        values = load(v, b, h, rows, real, s.e, s.eP, s.dtype)
+        x = load(k, b, h, start, real, s.d, s.dP, s)
+        values = load(v, b, h, start, real, s.e, s.eP, s)
         phi, slope, steep, u, j = features(x, real, maps, g, s)
         if not s.causal:
             R_sum, r_sum = load_state(R, r, b * H + h, s)
         dvalues = dot(phi, R_sum, s)
         dphi = dot(values, tl.trans(R_sum), s) + r_sum[None, :]
         if s.causal:
-            queries = load(q, b, h, rows, real, s.d, s.dP, s.dtype)
+            queries = load(q, b, h, start, real, s.d, s.dP, s)
             phi_q, _, _, _, _ = features(queries, real, maps, g, s)
-            dN, dc = output_gradient(grad, out, c, b, h, H, n, rows, real, s)
+            dN, _, _ = sums_gradient(grad, c, b, h, H, n, start, rows, real, s)
+            dc = tl.load(per_token(dc_of, b, h, H, n, rows), mask=real, other=0.0)
             A = earlier(rows, dot(phi_q, tl.trans(phi), s))
             dA = earlier(rows, dot(dN, tl.trans(values), s) + dc[:, None])
             dvalues += dot(tl.trans(A), dN, s)
@@ -178,6 +223,6 @@ def keys_backward_kernel(
         )
         dW_sum += dW_block
         dbias_sum += dbias_block
-        store(dk, b, h, rows, last, dx, s.d, s.dP)
-        store(dv, b, h, rows, last, dvalues, s.e, s.eP)
-    store_map_gradient(dW, dbias, unit, dW_sum, dbias_sum, s)
+        store(dk, b, h, start, last, dx, s.d, s.dP, s)
+        store(dv, b, h, start, last, dvalues, s.e, s.eP, s)
+    store_map_gradient(dW, unit, dW_sum, dbias_sum, s)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from luna.base import LunaError
 from luna.kernels import cpu
+from luna.kernels.checked import on_gpu
 
 SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # of the activation left of 0
 ROWS = 2**17  # scalars that torch's operations handle at once
@@ -30,6 +31,10 @@ def tables(
     """Sorted keys (G, K-1) and table (G, K, 2L) of [slopes, intercepts], interval j holding the
     scalars that exceed exactly j keys. The table is differentiable; the keys need not be, psi
     being continuous."""
+    if on_gpu(e.device.type) and dtype in (torch.float32, torch.float64):
+        maps = (t.to(dtype).contiguous() for t in (e, f, a, g))
+        keys, table, _ = _tables_on_gpu(*maps, slope)
+        return keys, table
     keys, places = _sorted_keys(e, f, dtype)
     lines = torch.stack([e, f], 1).double()  # (G, 2, C, w): sums over w terms, rounded at the end
     rises = (e >= 0).unsqueeze(1)
@@ -58,9 +63,54 @@ def _sorted_keys(e: Tensor, f: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tens
     keys = -(f.to(dtype) / e.to(dtype))
     keys = torch.where(e == 0, torch.where(f > 0, -torch.inf, torch.inf).to(dtype), keys)
     keys = torch.where(e >= 0, keys, keys.nextafter(keys.new_tensor(-torch.inf)))
-    keys, order = keys.flatten(1).sort(-1)
+    keys, order = keys.flatten(1).sort(dim=-1, stable=True)
     ranks = torch.arange(keys.shape[1], device=e.device).expand_as(order)
     return keys, torch.empty_like(order).scatter(1, order, ranks).view(e.shape)
+
+
+@torch.library.custom_op("luna::scalar_mlp_tables", mutates_args=())
+def _tables_on_gpu(
+    e: Tensor, f: Tensor, a: Tensor, g: Tensor, slope: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """keys, table and, for backward, the place of each unit among the keys (G, C w)."""
+    from luna.kernels.scalar_mlp import by_triton
+
+    keys, table, ranks = by_triton.tables(e, f, a, g, slope)
+    return keys, table, ranks
+
+
+@torch.library.custom_op("luna::scalar_mlp_tables_backward", mutates_args=())
+def _tables_on_gpu_backward(
+    dtable: Tensor, e: Tensor, f: Tensor, a: Tensor, ranks: Tensor, slope: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    from luna.kernels.scalar_mlp import by_triton
+
+    de, df, da, dg = by_triton.tables_backward(dtable, e, f, a, ranks, slope)
+    return de, df, da, dg
+
+
+@_tables_on_gpu.register_fake
+def _(e, f, a, g, slope):
+    G, C, w = e.shape
+    keys = e.new_empty(G, C * w)
+    table = e.new_empty(G, C * w + 1, 2 * g.shape[1])
+    return keys, table, torch.empty_like(keys, dtype=torch.int32)
+
+
+@_tables_on_gpu_backward.register_fake
+def _(dtable, e, f, a, ranks, slope):
+    return *(torch.empty_like(t) for t in (e, f, a)), a.new_empty(a.shape[:2])
+
+
+def _save_tables(ctx, inputs, output) -> None:
+    e, f, a, _, ctx.slope = inputs
+    keys, _, ranks = output
+    ctx.mark_non_differentiable(keys, ranks)
+    ctx.save_for_backward(e, f, a, ranks)
+
+
+def _tables_backward(ctx, _, dtable: Tensor, __):
+    return *_tables_on_gpu_backward(dtable.contiguous(), *ctx.saved_tensors, ctx.slope), None
 
 
 def check_mlps(groups: int, e: Tensor, f: Tensor, a: Tensor, g: Tensor) -> None:
@@ -177,5 +227,7 @@ def no_second_derivative(ctx, *_: Any) -> None:
     raise LunaError("LUNA's kernels have no second derivatives: build LUNA with evaluate='dense'")
 
 
+_tables_on_gpu.register_autograd(_tables_backward, setup_context=_save_tables)
+_tables_on_gpu_backward.register_autograd(no_second_derivative)
 look_up.register_autograd(_backward, setup_context=_save)
 _look_up_backward.register_autograd(no_second_derivative)

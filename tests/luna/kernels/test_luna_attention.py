@@ -120,6 +120,18 @@ def test_options(place: Place, options: dict[str, Any], causal: bool):
     assert_is_the_listing(place, attention, tensors(20, H=attention.n_heads), scattered(20))
 
 
+@causally
+@pytest.mark.parametrize("nonneg", [True, False, "exp", "softplus"])
+def test_another_divisor(place: Place, nonneg: bool | str, causal: bool):
+    """normalise=rms divides the sums of values outside of the kernels."""
+    attention, dense = (
+        build(how, causal=causal, nonneg=nonneg, normalise="rms") for how in ("fused", "dense")
+    )
+    qkv, mask = tensors(70, e=8), scattered(70)
+    results = attended_at(place, attention, qkv, mask)
+    assert_close(results, attended(dense, qkv, mask), place.close)
+
+
 @pytest.mark.parametrize(
     ("n", "B", "H", "e", "share"),
     [(20, 1, 1, 17, "layer"), (20, 3, 2, 1, "head"), (5, 33, 1, 3, "layer")],
@@ -213,7 +225,7 @@ def test_lower_precision(
         results.append(attended_at(place, attention, tensors(n), scattered(n)))
     for i, (ours, theirs) in enumerate(zip(*results, strict=True)):
         # Positive features hardly change with their scale: the sums of g's gradient cancel.
-        close = max(2 * torch.finfo(dtype if i < 4 else F32).eps, 1e-5 if nonneg is True else 1e-4)
+        close = max(2 * torch.finfo(dtype).eps, 1e-5 if nonneg is True else 1e-4)
         assert (ours - theirs).norm() <= close * theirs.norm()
 
 
