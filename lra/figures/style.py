@@ -222,7 +222,8 @@ def at_ends(axes: Any, ends: Sequence[tuple[str, float, float, Any]], gap: float
     axes.get_ylim()  # fixes the limits
     to_axes = axes.transScale + axes.transLimits
     ends = sorted(ends, key=lambda end: end[2])
-    places = spread([float(to_axes.transform(end[1:3])[1]) for end in ends], gap)
+    lines = [1 + name.count("\n") for name, *_ in ends]
+    places = spread([float(to_axes.transform(end[1:3])[1]) for end in ends], gap, lines)
     for (name, x, y, colour), place in zip(ends, places, strict=True):
         axes.annotate(
             name,
@@ -240,13 +241,20 @@ def at_ends(axes: Any, ends: Sequence[tuple[str, float, float, Any]], gap: float
         )
 
 
-def spread(places: Sequence[float], gap: float) -> np.ndarray:
-    """Rising shares of an axis, moved as little as possible until neighbours are `gap` apart."""
+def spread(
+    places: Sequence[float], gap: float, heights: Sequence[float] | None = None
+) -> np.ndarray:
+    """Rising shares of an axis, moved as little as possible until neighbours are `gap` apart, or
+    more where they are higher than 1."""
     from scipy.optimize import isotonic_regression
 
-    steps = gap * np.arange(len(places))
-    moved = isotonic_regression(np.asarray(places) - steps).x if len(places) else steps
-    return np.clip(moved, 0, max(0.0, 1 - gap * (len(places) - 1))) + steps
+    if not len(places):
+        return np.zeros(0)
+    height = np.ones(len(places)) if heights is None else np.asarray(heights, float)
+    apart = gap * (height[1:] + height[:-1]) / 2
+    steps = np.concatenate([[0.0], np.cumsum(apart)])
+    moved = isotonic_regression(np.asarray(places) - steps).x
+    return np.clip(moved, 0, max(0.0, 1 - steps[-1])) + steps
 
 
 def beside(axes: Any, points: Sequence[Point]) -> None:

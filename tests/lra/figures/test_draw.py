@@ -85,6 +85,7 @@ def test_labels_are_apart_and_in_order():
     assert (moved[0], moved[-1]) == (pytest.approx(0.1), pytest.approx(0.9))
     assert sum(moved[1:4]) == pytest.approx(sum(places[1:4]))
     assert spread([0.0, 0.0, 1.0, 1.0], 0.2) == pytest.approx([0, 0.2, 0.8, 1])
+    assert spread([0.0, 0.0, 0.0], 0.2, [1, 2, 1]) == pytest.approx([0, 0.3, 0.6])  # two lines
 
 
 def test_benchmarks_are_drawn_with_their_ranges(tmp_path: Path, drawn: list[Figure]):
