@@ -113,7 +113,7 @@ class Attention(Seeded):
         return False
 
     def reads_half(self, q: Tensor) -> bool:
-        """Say whether attend() reads q, k, v in half precision by itself and computes in float32."""
+        """Say whether attend() takes q, k, v in half precision and computes in float32 itself."""
         return False
 
     @classmethod

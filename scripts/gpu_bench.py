@@ -2,8 +2,8 @@
 
     python scripts/gpu_bench.py [FOLDER]      a line of JSON for each into FOLDER/kernels.jsonl
 
-A call from Python costs the time of its launches, some tenths of a millisecond; a graph replays them
-without Python, as `trainer.compile=graphs` does. Each figure is the median of 20. `share` is the
+A call from Python costs the time of its launches, some milliseconds; a graph replays them without
+Python, as `trainer.compile=graphs` does. Each figure is the median of 20. `share` is the
 least traffic (q, k, v, o and their gradients, once) over the time of both passes as a graph, as a
 fraction of what a copy reaches on the same card.
 """

@@ -69,7 +69,8 @@ def luna_attention(
     half precision is computed in float32 and o returned in it.
 
     Where there is no kernel, features are computed: on GPUs for float64 and for M L e > 8192, on
-    CPUs for causal attention inside torch.compile. With `compare` they are computed on a GPU too where its kernels differ from the reference.
+    CPUs for causal attention inside torch.compile. With `compare` they are computed on a GPU too
+    where its kernels differ from the reference.
     """
     if activation not in SLOPES:
         raise LunaError(f"the fused attention needs {' or '.join(SLOPES)}, not '{activation}'")
@@ -101,16 +102,50 @@ def luna_attention(
         out, c = plain(q.to(inside), k.to(inside), v.to(inside), mask, *parameters, **options)
         return out.to(dtype) if divided else out, c
 
-    W, bias, e, f, a, g = parameters
-    maps = W, bias, *tables(e, f, a, g, SLOPES[activation], inside)
-    if causal and on_cpu(q.device.type) and not gpu:
-        from luna.kernels.luna_attention.causal_on_cpu import causal_attention
-
-        out, c = causal_attention(q, k, v, mask, *maps, nonneg=nonneg, eps=eps, divided=divided)
-    else:
-        output = list(OUTPUTS).index(nonneg)
-        out, c, _, _ = attention(q, k, v, real, *maps, causal, output, eps, divided)
+    kernels = _causal_on_cpu if causal and not gpu else _by_kernels
+    out, c = kernels(q, k, v, mask, real, *parameters, **options)
     return out.to(dtype) if divided else out, c
+
+
+def _by_kernels(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    real: Tensor,
+    *parameters: Tensor,
+    activation: Activation,
+    nonneg: Nonneg,
+    causal: bool,
+    eps: float,
+    divided: bool,
+) -> tuple[Tensor, Tensor]:
+    output = list(OUTPUTS).index(nonneg)
+    maps = _tables(parameters, activation)
+    out, c, _, _ = attention(q, k, v, real, *maps, causal, output, eps, divided)
+    return out, c
+
+
+def _causal_on_cpu(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    real: Tensor,
+    *parameters: Tensor,
+    activation: Activation,
+    causal: bool,
+    **options: Any,
+) -> tuple[Tensor, Tensor]:
+    from luna.kernels.luna_attention.causal_on_cpu import causal_attention
+
+    return causal_attention(q, k, v, mask, *_tables(parameters, activation), **options)
+
+
+def _tables(parameters: Sequence[Tensor], activation: Activation) -> tuple[Tensor, ...]:
+    """W, bias, and the scalar MLPs as keys and a table of lines."""
+    W, bias, e, f, a, g = parameters
+    return W, bias, *tables(e, f, a, g, SLOPES[activation], W.dtype)
 
 
 def _kernels_take(q: Tensor, v: Tensor, parameters: Sequence[Tensor], causal: bool) -> bool:

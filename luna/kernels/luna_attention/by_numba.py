@@ -50,7 +50,19 @@ def forward(arguments: tuple, results: tuple[Tensor, ...], _: int) -> None:
     z.copy_(_per_head(z_units, q))
 
     sums = cpu.arrays(S, z)
-    cpu.run(queries_kernel, units, _rows(q), mask, maps, output, *sums, eps, divided, _rows(out), c.numpy())
+    cpu.run(
+        queries_kernel,
+        units,
+        _rows(q),
+        mask,
+        maps,
+        output,
+        *sums,
+        eps,
+        divided,
+        _rows(out),
+        c.numpy(),
+    )
 
 
 def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:

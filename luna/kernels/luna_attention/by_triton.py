@@ -8,9 +8,9 @@ with S, z the sums over all keys before a block and R, r those over all queries 
     dphi(Q) = dN S^T + dc z^T + dA phi(K)
     dphi(K) = V R^T + 1 r^T + dA^T phi(Q)      dV = phi(K) R + A^T dN
 
-Sums over segments are written one by one and added by torch, in order. Only the gradient of the
-table is scattered, by atomic additions into COPIES tables. README.md beside this file has the
-layout.
+Sums over segments are written one by one and added in order. Only the gradient of the table is
+scattered, by atomic additions into COPIES tables, or in order into one for each unit. README.md
+beside this file has the layout.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Work:
         self.D, self.e = W.shape[1] * table.shape[2] // 2, v.shape[3]
         self.segments = triton.cdiv(self.n, segment)
         self.units = self.B * self.H * self.segments
-        self.sizes = (self.H, self.n, segment)
+        G = len(maps[0])
+        copies = self.units if self.shape.ordered else min(self.units, COPIES)
+        self.sizes = (self.H, self.n, segment, max(1, copies // G))
 
     def run(self, kernel: Any, *arguments: Any) -> None:
         # One stage: loads in flight ahead of their block would take registers that there are not.
@@ -83,9 +85,9 @@ def forward(arguments: tuple, results: tuple[Tensor, ...], segment: int) -> None
     units = work.sums()
     inputs = _rows(k), _rows(v), mask.contiguous(), work.maps
     with torch.cuda.device_of(v):
-        work.run(keys_kernel, *inputs, units, *work.sizes)
+        work.run(keys_kernel, *inputs, units, work.sizes)
         work.add_up(units, S, z)
-        work.run(queries_kernel, _rows(q), *inputs, S, z, _rows(out), c, *work.sizes)
+        work.run(queries_kernel, _rows(q), *inputs, (S, z), _rows(out), c, work.sizes)
 
 
 def backward(arguments: tuple, gradients: tuple[Tensor, ...], segment: int) -> None:
@@ -99,40 +101,27 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], segment: int) -> N
     R, r = torch.empty_like(S), torch.empty_like(z)
     dc = torch.empty_like(c) if causal else c  # kept for the keys, where they need it
     dmaps = work.numbers(2, work.B, work.H, work.segments, M, d + 1)
-    copies = work.units // G if work.shape.ordered else max(1, min(work.units, COPIES) // G)
-    tables = dtable.new_zeros(G, copies, *dtable.shape[1:])
+    tables = dtable.new_zeros(G, work.sizes[-1], *dtable.shape[1:])
 
-    inputs = _rows(grad), _rows(q), _rows(k), _rows(v), mask.contiguous(), work.maps
+    rows = _rows(grad), _rows(q), _rows(k), _rows(v)
+    mask = mask.contiguous()
     with torch.cuda.device_of(v):
         work.run(
             queries_backward_kernel,
-            *inputs,
-            S,
-            z,
-            _rows(out),
-            c,
-            units,
-            dc,
+            *(*rows, _rows(out), mask, work.maps),
+            (S, z, c),
             _rows(dq),
-            dmaps[0],
-            tables,
-            *work.sizes,
-            copies,
+            (units, dc, dmaps[0], tables),
+            work.sizes,
         )
         work.add_up(units, R, r, later=True)
         work.run(
             keys_backward_kernel,
-            *inputs,
-            c,
-            dc,
-            R,
-            r,
-            _rows(dk),
-            _rows(dv),
-            dmaps[1],
-            tables,
-            *work.sizes,
-            copies,
+            *(*rows, mask, work.maps),
+            (R, r, c, dc),
+            *(_rows(dk), _rows(dv)),
+            (dmaps[1], tables),
+            work.sizes,
         )
 
     # The units' gradients are added in order; with parameters per head those of a head alone.

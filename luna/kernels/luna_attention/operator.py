@@ -50,7 +50,9 @@ def _rows_like(t: Tensor, dtype: torch.dtype) -> Tensor:
     return result if result.stride(-1) == 1 else result.new_empty(t.shape)
 
 
-def _results(q, k, v, mask, W, bias, keys, table, causal, output, eps, divided) -> tuple[Tensor, ...]:
+def _results(
+    q, k, v, mask, W, bias, keys, table, causal, output, eps, divided
+) -> tuple[Tensor, ...]:
     B, H, n, e = v.shape
     D = W.shape[1] * table.shape[2] // 2
     D *= -(-n // segment_of(B * H * n)) if causal else 1
@@ -70,8 +72,9 @@ def _gradients(grad, q, k, v, mask, W, bias, keys, table, *_) -> tuple[Tensor, .
     schema=f"({INPUTS}, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def attention(*arguments):
-    """o, or N if it is not divided (B, H, n, e), c (B, H, n); for backward S (B, H, D, e), z (B, H, D), or, if causal, those
-    that each segment of a sequence starts from, (B, H, segments D, .)."""
+    """o, or N if it is not divided (B, H, n, e), c (B, H, n); for backward S (B, H, D, e),
+    z (B, H, D), or, if causal, those that each segment of a sequence starts from,
+    (B, H, segments D, .)."""
     check_tensors(*arguments[:8])
     results = _results(*arguments)
     _engine(results[0]).forward(arguments, results, segment_of(results[1].numel()))

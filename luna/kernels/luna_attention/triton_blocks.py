@@ -2,7 +2,8 @@
 read and written, its features and their gradients.
 
 A tensor (B, H, n, width) is passed as (pointer, stride of B, of H, of n); `maps` are the pointers
-of W, bias, keys and table.
+of W, bias, keys and table, `sizes` are H, n, the tokens of a segment, and into how many tables
+additions are spread.
 """
 
 from __future__ import annotations
@@ -131,8 +132,9 @@ def _block(D: int, ordered: bool, causal_in_half: bool) -> int:
 
 
 @triton.jit
-def program(H, n, segment, s: tl.constexpr):
+def program(sizes, s: tl.constexpr):
     """Sequence, head, group, number of the unit in (B, H, segments), and the segment's tokens."""
+    H, n, segment, _ = sizes
     segments = tl.cdiv(n, segment)
     unit = tl.program_id(0).to(tl.int64)
     b, h = unit // segments // H, unit // segments % H
@@ -141,10 +143,10 @@ def program(H, n, segment, s: tl.constexpr):
 
 
 @triton.jit
-def block_at(start, mask, b, last, n, s: tl.constexpr):
+def block_at(start, mask, b, last, sizes, s: tl.constexpr):
     """The rows of a block, and which of them are real tokens."""
     rows = start + tl.arange(0, s.BLOCK)
-    return rows, tl.load(mask + b * n + rows, mask=rows < last, other=0) != 0
+    return rows, tl.load(mask + b * sizes[1] + rows, mask=rows < last, other=0) != 0
 
 
 @triton.jit
@@ -283,16 +285,16 @@ def denominator(c, s: tl.constexpr):
 
 
 @triton.jit
-def per_token(x, b, h, H, n, rows):
+def per_token(x, b, h, rows, sizes):
     """Pointers to one number for each token of a block, of x (B, H, n)."""
-    return x + (b * H + h) * n + rows
+    return x + (b * sizes[0] + h) * sizes[1] + rows
 
 
 @triton.jit
-def sums_gradient(grad, c, b, h, H, n, start, rows, real, s: tl.constexpr):
+def sums_gradient(grad, c, b, h, start, rows, real, sizes, s: tl.constexpr):
     """dN (BLOCK, eP) = do / den; den and c (BLOCK)."""
     dN = load(grad, b, h, start, real, s.e, s.eP, s)
-    weight = tl.load(per_token(c, b, h, H, n, rows), mask=real, other=0.0)
+    weight = tl.load(per_token(c, b, h, rows, sizes), mask=real, other=0.0)
     den = denominator(weight, s)
     if s.divided:
         dN = dN / den[:, None]
@@ -391,8 +393,9 @@ def store_map_gradient(dW, unit, dW_value, dbias_value, s: tl.constexpr):
 
 
 @triton.jit
-def table_of(dtable, b, g, unit, n, segment, copies, s: tl.constexpr):
+def table_of(dtable, b, g, unit, sizes, s: tl.constexpr):
     """The table that a program adds to, of dtable (groups, copies, K, 2 L)."""
+    _, n, segment, copies = sizes
     segments = tl.cdiv(n, segment)
     rank = b * segments + unit % segments if s.groups > 1 else unit
     return dtable + (g * copies + rank % copies) * (s.K * 2 * s.L)

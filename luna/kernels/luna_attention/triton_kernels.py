@@ -27,12 +27,12 @@ from luna.kernels.luna_attention.triton_blocks import (
 
 
 @triton.jit
-def keys_kernel(k, v, mask, maps, units, H, n, segment, s: tl.constexpr):
+def keys_kernel(k, v, mask, maps, units, sizes, s: tl.constexpr):
     """S (D, e) and z (D) of each segment alone."""
-    b, h, g, unit, first, last = program(H, n, segment, s)
+    b, h, g, unit, first, last = program(sizes, s)
     S_sum, z_sum = tl.zeros([s.D, s.eP], s.dtype), tl.zeros([s.D], s.dtype)
     for start in range(first, last, s.BLOCK):
-        rows, real = block_at(start, mask, b, last, n, s)
+        _, real = block_at(start, mask, b, last, sizes, s)
         x = load(k, b, h, start, real, s.d, s.dP, s)
         values = load(v, b, h, start, real, s.e, s.eP, s)
         phi, _, _, _, _ = features(x, real, maps, g, s)
@@ -69,16 +69,18 @@ def states_kernel(
 
 
 @triton.jit
-def queries_kernel(q, k, v, mask, maps, S, z, out, c, H, n, segment, s: tl.constexpr):
-    """out and c (B, H, n), 0 at padding; S, z (states, D, .), one a head, or one a segment."""
-    b, h, g, unit, first, last = program(H, n, segment, s)
-    S_sum, z_sum = load_state(S, z, unit if s.causal else b * H + h, s)
+def queries_kernel(q, k, v, mask, maps, states, out, c, sizes, s: tl.constexpr):
+    """out and c (B, H, n), 0 at padding; states S, z (states, D, .), one a head, or one a
+    segment."""
+    S, z = states
+    b, h, g, unit, first, last = program(sizes, s)
+    S_sum, z_sum = load_state(S, z, unit if s.causal else b * sizes[0] + h, s)
     for start in range(first, last, s.BLOCK):
-        rows, real = block_at(start, mask, b, last, n, s)
+        rows, real = block_at(start, mask, b, last, sizes, s)
         x = load(q, b, h, start, real, s.d, s.dP, s)
         phi, _, _, _, _ = features(x, real, maps, g, s)
         if not s.causal:  # read again in every block: registers are dearer
-            S_sum, z_sum = load_state(S, z, b * H + h, s)
+            S_sum, z_sum = load_state(S, z, b * sizes[0] + h, s)
         N = dot(phi, S_sum, s)
         weight = tl.sum(phi * z_sum[None, :], 1)
         if s.causal:
@@ -93,46 +95,29 @@ def queries_kernel(q, k, v, mask, maps, S, z, out, c, H, n, segment, s: tl.const
         if s.divided:
             N = N / denominator(weight, s)[:, None]
         store(out, b, h, start, last, N, s.e, s.eP, s)
-        tl.store(per_token(c, b, h, H, n, rows), weight, mask=rows < last)
+        tl.store(per_token(c, b, h, rows, sizes), weight, mask=rows < last)
 
 
 @triton.jit
 def queries_backward_kernel(
-    grad,
-    q,
-    k,
-    v,
-    mask,
-    maps,
-    S,
-    z,
-    out,
-    c,
-    units,
-    dc_of,
-    dq,
-    dW,
-    dtable,
-    H,
-    n,
-    segment,
-    copies,
-    s: tl.constexpr,
+    grad, q, k, v, out, mask, maps, states, dq, results, sizes, s: tl.constexpr
 ):
     """dq and dc; dS, dz, dW and dbias of each segment alone; the table's gradient added to
     dtable."""
-    b, h, g, unit, first, last = program(H, n, segment, s)
-    dtable = table_of(dtable, b, g, unit, n, segment, copies, s)
-    S_sum, z_sum = load_state(S, z, unit if s.causal else b * H + h, s)
+    S, z, c = states
+    units, dc_of, dW, dtable = results
+    b, h, g, unit, first, last = program(sizes, s)
+    dtable = table_of(dtable, b, g, unit, sizes, s)
+    S_sum, z_sum = load_state(S, z, unit if s.causal else b * sizes[0] + h, s)
     dS_sum, dz_sum = tl.zeros([s.D, s.eP], s.dtype), tl.zeros([s.D], s.dtype)
     dW_sum, dbias_sum = tl.zeros([s.MP, s.dP], s.dtype), tl.zeros([s.MP], s.dtype)
     for start in range(first, last, s.BLOCK):
-        rows, real = block_at(start, mask, b, last, n, s)
+        rows, real = block_at(start, mask, b, last, sizes, s)
         x = load(q, b, h, start, real, s.d, s.dP, s)
         phi, slope, steep, u, j = features(x, real, maps, g, s)
-        dN, den, weight = sums_gradient(grad, c, b, h, H, n, start, rows, real, s)
+        dN, den, weight = sums_gradient(grad, c, b, h, start, rows, real, sizes, s)
         if not s.causal:
-            S_sum, z_sum = load_state(S, z, b * H + h, s)
+            S_sum, z_sum = load_state(S, z, b * sizes[0] + h, s)
         if s.rounded:  # the sum dN . o needs the digits that the output has lost
             o = dot(phi, S_sum, s)
         else:
@@ -155,7 +140,7 @@ def queries_backward_kernel(
             dphi += dot(dA, phi_k, s)
             S_sum += dot(tl.trans(phi_k), values, s)
             z_sum += tl.sum(phi_k, 0)
-            tl.store(per_token(dc_of, b, h, H, n, rows), dc, mask=rows < last)
+            tl.store(per_token(dc_of, b, h, rows, sizes), dc, mask=rows < last)
         dS_sum += dot(tl.trans(phi), dN, s)
         dz_sum += tl.sum(phi * dc[:, None], 0)
         dx, dW_block, dbias_block = features_backward(
@@ -170,48 +155,32 @@ def queries_backward_kernel(
 
 @triton.jit
 def keys_backward_kernel(
-    grad,
-    q,
-    k,
-    v,
-    mask,
-    maps,
-    c,
-    dc_of,
-    R,
-    r,
-    dk,
-    dv,
-    dW,
-    dtable,
-    H,
-    n,
-    segment,
-    copies,
-    s: tl.constexpr,
+    grad, q, k, v, mask, maps, states, dk, dv, results, sizes, s: tl.constexpr
 ):
     """dk, dv; dW and dbias of each segment alone; the table's gradient added to dtable. R, r are
     the sums of dS, dz over all queries, or over those of later segments."""
-    b, h, g, unit, first, last = program(H, n, segment, s)
-    dtable = table_of(dtable, b, g, unit, n, segment, copies, s)
-    R_sum, r_sum = load_state(R, r, unit if s.causal else b * H + h, s)
+    R, r, c, dc_of = states
+    dW, dtable = results
+    b, h, g, unit, first, last = program(sizes, s)
+    dtable = table_of(dtable, b, g, unit, sizes, s)
+    R_sum, r_sum = load_state(R, r, unit if s.causal else b * sizes[0] + h, s)
     dW_sum, dbias_sum = tl.zeros([s.MP, s.dP], s.dtype), tl.zeros([s.MP], s.dtype)
     blocks = tl.cdiv(last - first, s.BLOCK)
     for step in range(0, blocks):  # from the last to the first: R grows towards it
         start = first + (blocks - 1 - step) * s.BLOCK
-        rows, real = block_at(start, mask, b, last, n, s)
+        rows, real = block_at(start, mask, b, last, sizes, s)
         x = load(k, b, h, start, real, s.d, s.dP, s)
         values = load(v, b, h, start, real, s.e, s.eP, s)
         phi, slope, steep, u, j = features(x, real, maps, g, s)
         if not s.causal:
-            R_sum, r_sum = load_state(R, r, b * H + h, s)
+            R_sum, r_sum = load_state(R, r, b * sizes[0] + h, s)
         dvalues = dot(phi, R_sum, s)
         dphi = dot(values, tl.trans(R_sum), s) + r_sum[None, :]
         if s.causal:
             queries = load(q, b, h, start, real, s.d, s.dP, s)
             phi_q, _, _, _, _ = features(queries, real, maps, g, s)
-            dN, _, _ = sums_gradient(grad, c, b, h, H, n, start, rows, real, s)
-            dc = tl.load(per_token(dc_of, b, h, H, n, rows), mask=real, other=0.0)
+            dN, _, _ = sums_gradient(grad, c, b, h, start, rows, real, sizes, s)
+            dc = tl.load(per_token(dc_of, b, h, rows, sizes), mask=real, other=0.0)
             A = earlier(rows, dot(phi_q, tl.trans(phi), s))
             dA = earlier(rows, dot(dN, tl.trans(values), s) + dc[:, None])
             dvalues += dot(tl.trans(A), dN, s)

@@ -225,7 +225,9 @@ def test_lower_precision(
         results.append(attended_at(place, attention, tensors(n), scattered(n)))
     for i, (ours, theirs) in enumerate(zip(*results, strict=True)):
         # Positive features hardly change with their scale: the sums of g's gradient cancel.
-        close = max(2 * torch.finfo(dtype).eps, 1e-5 if nonneg is True else 1e-4)
+        close = max(2 * torch.finfo(dtype if i < 4 else F32).eps, 1e-5 if nonneg is True else 1e-4)
+        if place.device == "cuda" and dtype != F32:
+            close = max(close, 2e-4)  # products of three bfloat16 have 16 digits of 24
         assert (ours - theirs).norm() <= close * theirs.norm()
 
 

@@ -20,7 +20,6 @@ from luna import LunaError
 from luna.kernels import checked
 from luna.kernels.checked import INTERPRETED, TRITON
 from luna.kernels.luna_attention import luna_attention, operator
-from luna.kernels.scalar_mlp import OUTPUTS
 
 from .kit import scattered
 from .test_luna_attention import (
@@ -85,7 +84,7 @@ def test_segments_of_several_blocks(place: Place, causal: bool, monkeypatch: pyt
 @at_a_place
 @causally
 def test_deterministic_sums(place: Place, causal: bool):
-    """Each program adds to a table of its own, in order, where torch is told to be deterministic."""
+    """Where torch shall be deterministic each program adds to a table of its own, in order."""
     qkv, mask = tensors(150), scattered(150)
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
@@ -126,39 +125,6 @@ def test_the_defaults_at_full_length(causal: bool):
 
 
 # ---------------------------------------------------------------------- without running them
-
-
-@triton
-@pytest.mark.skipif(INTERPRETED, reason="the interpreter replaces the compiler's language")
-@pytest.mark.parametrize(("causal", "nonneg"), [(False, True), (True, "exp"), (False, "softplus")])
-def test_the_compiler_accepts_the_kernels(causal: bool, nonneg: bool | str):
-    """Types and shapes, by its front end: the interpreter takes what the compiler does not."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
-    from triton._C.libtriton import ir  # isort: skip
-
-    from luna.kernels.luna_attention import triton_kernels
-    from luna.kernels.luna_attention.triton_blocks import shape_of
-
-    v, W, table = torch.empty(1, 1, 1, 32), torch.empty(1, 8, 32), torch.empty(1, 513, 16)
-    shape = shape_of(v, W, table, causal, list(OUTPUTS).index(nonneg), eps=1e-6, divided=True)
-    target = GPUTarget("cuda", 90, 32)
-    backend = make_backend(target)
-    options = backend.parse_options({})
-    rows = ("*bf16", "i32", "i32", "i32")
-    types = dict.fromkeys(("grad", "q", "k", "v", "out", "dq", "dk", "dv"), rows)
-    types |= dict.fromkeys(("H", "n", "segment", "copies"), "i32") | {"maps": ("*fp32",) * 4}
-    types |= {"mask": "*i1", "s": "constexpr"}
-    for name in ("keys", "queries", "queries_backward", "keys_backward"):
-        kernel = getattr(triton_kernels, f"{name}_kernel")
-        signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
-        source = ASTSource(kernel, signature, {"s": shape})
-        context = ir.context()
-        ir.load_dialects(context)
-        backend.load_dialects(context)
-        functions = backend.get_codegen_implementation(options)
-        module = source.make_ir(target, options, functions, backend.get_module_map(), context)
-        assert module.verify()
 
 
 def test_segments_fill_a_gpu_and_no_more():

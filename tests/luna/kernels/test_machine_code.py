@@ -1,0 +1,141 @@
+"""The machine code of the GPU's kernels, for compute capability 9.0 and without a GPU.
+
+A kernel that is right can be slow by one word: with Triton's default order each atomic addition was
+a fence of the whole GPU, and more than half of the time. Spills are at most what they were when
+this was measured (docs/speed.md); a number here may fall.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from luna.kernels.checked import INTERPRETED, TRITON
+from luna.kernels.scalar_mlp import OUTPUTS
+
+pytestmark = [
+    pytest.mark.skipif(not TRITON, reason="needs triton: pip install 'luna-lra[triton]'"),
+    pytest.mark.skipif(INTERPRETED, reason="the interpreter replaces the compiler's language"),
+]
+PASSES = ("keys", "queries", "queries_backward", "keys_backward")
+GROUPS = {
+    "queries": {"states": 2},
+    "queries_backward": {"states": 3, "results": 4},
+    "keys_backward": {"states": 4, "results": 2},
+}
+SHARED = 227 * 1024  # bytes that a program of this card can have
+
+# Instructions that spill, of the four passes, by Triton 3.6.0 and 3.7.1.
+SPILLS = {
+    ("half", False): (0, 0, 400, 40),
+    ("half", True): (0, 0, 750, 650),
+    ("single", False): (0, 0, 490, 240),
+    ("single", True): (0, 95, 1060, 1220),
+}
+rest = pytest.mark.rest
+
+
+def shape(half: bool, causal: bool = False, nonneg: Any = True) -> Any:
+    from luna.kernels.luna_attention.triton_blocks import shape_of
+
+    v = torch.empty(1, 1, 1, 32, dtype=torch.bfloat16 if half else torch.float32)
+    output = list(OUTPUTS).index(nonneg)
+    maps = torch.empty(1, 8, 32), torch.empty(1, 513, 16)
+    return shape_of(v, *maps, causal, output, eps=1e-6, divided=True)
+
+
+def code_of(name: str, shape: Any, half: bool) -> Any:
+    from luna.kernels.luna_attention import triton_kernels
+
+    from .machine_code import compiled
+
+    kernel = getattr(triton_kernels, f"{name}_kernel")
+    return compiled(kernel, {"s": shape}, half=half, **GROUPS.get(name, {}))
+
+
+@pytest.mark.parametrize(
+    ("precision", "causal"),
+    [
+        ("half", False),
+        pytest.param("half", True, marks=rest),
+        pytest.param("single", False, marks=rest),
+        pytest.param("single", True, marks=rest),
+    ],
+)
+def test_passes_fence_nothing_and_spill_no_more(precision: str, causal: bool):
+    half = precision == "half"
+    for name, spills in zip(PASSES, SPILLS[precision, causal], strict=True):
+        code = code_of(name, shape(half, causal), half)
+        assert (code.fences, code.returning) == (0, 0), name
+        assert code.spills <= spills, (name, code)
+        assert code.shared <= SHARED, (name, code)
+        assert bool(code.vectors) == name.endswith("backward"), (name, code)
+
+
+@rest
+@pytest.mark.parametrize("causal", [False, True])
+def test_ordered_sums_have_no_atomic_additions(causal: bool):
+    torch.use_deterministic_algorithms(True)
+    try:
+        ordered = shape(True, causal)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for name in PASSES[2:]:
+        code = code_of(name, ordered, half=True)
+        assert (code.fences, code.returning, code.vectors) == (0, 0, 0), (name, code)
+        assert code.shared <= SHARED, (name, code)
+
+
+def test_the_fences_of_the_default_order_would_be_seen():
+    """The count itself: the same addition without the word that this is about."""
+    import triton
+    import triton.language as tl
+
+    from .machine_code import compiled
+
+    @triton.jit
+    def add(a, RELAXED: tl.constexpr):
+        at = a + tl.arange(0, 128)
+        if RELAXED:
+            tl.atomic_add(at, 1.0, sem="relaxed")
+        else:
+            tl.atomic_add(at, 1.0)
+
+    assert compiled(add, {"RELAXED": False}, half=False).fences > 0
+    assert compiled(add, {"RELAXED": True}, half=False).fences == 0
+
+
+@rest
+@pytest.mark.parametrize("nonneg", [False, "exp", "softplus"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_other_outputs_compile(nonneg: Any, causal: bool):
+    """Types and shapes: the interpreter takes what the compiler does not."""
+    for name in PASSES:
+        code = code_of(name, shape(True, causal, nonneg), half=True)
+        assert (code.fences, code.returning) == (0, 0), (name, code)
+
+
+@pytest.mark.parametrize("kernel", ["keys", "table", "table_backward"])
+def test_the_kernels_of_the_table_compile(kernel: str):
+    from luna.kernels.scalar_mlp import by_triton
+
+    from .machine_code import compiled
+
+    constants: dict[str, dict[str, Any]] = {"keys": {"KEYS": 32, "OTHERS": 128}}
+    of_table = {"SHARED": False, "SLOPE": 0.0, "ROWS": 16, "OTHERS": 128}
+    code = compiled(
+        getattr(by_triton, f"{kernel}_kernel"), constants.get(kernel, of_table), half=False
+    )
+    assert (code.fences, code.returning, code.spills) == (0, 0, 0)
+
+
+def test_states_are_added_up_in_order():
+    from luna.kernels.luna_attention.triton_kernels import states_kernel
+
+    from .machine_code import compiled
+
+    constants = {"CAUSAL": True, "LATER": False, "s": shape(True, causal=True)}
+    code = compiled(states_kernel, constants, half=True, warps=1)
+    assert (code.fences, code.returning, code.spills) == (0, 0, 0)
