@@ -1,4 +1,5 @@
-"""Inputs, masks and measures that the tests of attentions share.
+"""Inputs, masks and measures that the tests of attentions share: those of luna.testing, at the
+sizes of these tests.
 
 Unless a test says otherwise: float64, evaluation mode, B = 2, H = 2, n = 64, d = 32, q, k, v from
 N(0, 1) with a fixed seed; results are compared on valid rows, by the largest absolute difference.
@@ -14,10 +15,11 @@ from torch import Tensor
 import luna
 from luna import Attention
 from luna.sums import denominator
+from luna.testing import cases
+from luna.testing.cases import MASKS, difference
 from luna.testing.memory import Sizes  # noqa: F401  # for the tests of single methods
 
-B, H, N, D = 2, 2, 64, 32
-MASKS = ("full", "prefix", "scatter")
+B, H, N, D = 2, 2, 64, 32  # golden values are of these sizes; luna.testing has smaller ones
 Definition = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]  # of q, k, v, mask
 
 
@@ -30,50 +32,17 @@ def build(
 def shaken(name: str, *, init: int = 0, **options) -> Attention:
     """In float64, parameters moved off their initial zeros and ones, so that none is forgotten."""
     torch.manual_seed(init)
-    attention = build(name, **options).double()
-    with torch.no_grad():
-        for p in attention.parameters():
-            p.add_(0.1 * torch.randn_like(p))
-    return attention
+    return cases.shaken(build(name, **options))
 
 
 def qkv(
     batch: int = B, heads: int = H, n: int = N, d: int = D, *, d_v: int | None = None, seed: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    q, k, v = (
-        torch.randn(batch, heads, n, width, generator=generator, dtype=torch.float64)
-        for width in (d, d, d_v or d)
-    )
-    return q, k, v
+    return cases.qkv(batch, heads, n, d, d_v=d_v, seed=seed)
 
 
 def mask_of(kind: str, batch: int = B, n: int = N) -> Tensor:
-    """full; prefix, 50 and 40 tokens of 64 in turn; scatter, every third token masked."""
-    position = torch.arange(n).expand(batch, n)
-    if kind == "full":
-        return torch.ones(batch, n, dtype=torch.bool)
-    if kind == "scatter":
-        return position % 3 != 0
-    real = torch.tensor([n * (50, 40)[b % 2] // 64 for b in range(batch)])
-    return position < real[:, None]
-
-
-def extend(extra: int, mask: Tensor, *tensors: Tensor, value: float | None = None) -> list[Tensor]:
-    """Append `extra` masked tokens of garbage, or of `value`: the mask first, then the tensors."""
-    generator = torch.Generator().manual_seed(99)
-    longer = [torch.cat([mask, mask.new_zeros(mask.shape[0], extra)], 1)]
-    for t in tensors:
-        shape = (*t.shape[:2], extra, t.shape[3])
-        garbage = 10 * torch.randn(shape, generator=generator, dtype=t.dtype)
-        longer.append(torch.cat([t, garbage if value is None else garbage.fill_(value)], 2))
-    return longer
-
-
-def difference(a: Tensor, b: Tensor, mask: Tensor | None = None) -> float:
-    """Largest absolute difference on valid rows; NaN counts as infinite."""
-    gap = (a - b).detach().abs().nan_to_num(nan=float("inf"))
-    return float(gap.max() if mask is None else gap.masked_fill(~mask[:, None, :, None], 0).max())
+    return cases.mask_of(kind, n, batch)
 
 
 def normalised(sums: Sequence[Tensor], *, eps: float = 1e-6, signed: bool = False) -> Tensor:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from .kit import build, difference, extend, mask_of, qkv
+from luna.testing.cases import longer
+
+from .kit import build, difference, mask_of, qkv
 
 N, D = 37, 16
 LARGE: list[tuple[str, dict[str, Any], float]] = [
@@ -43,7 +45,7 @@ def test_padding_is_no_part_of_the_largest_exponent(name: str, options: dict, sc
     q, k = 2 * scale * q, 2 * scale * k
     out = attention(q, k, v, mask)
     assert out.abs().amax() > 0.1
-    longer, *padded = extend(5, mask, q, k, v)
-    assert difference(attention(*padded, longer)[:, :, :N], out, mask) < 1e-10
+    longer_mask, *padded = longer(5, mask, q, k, v)
+    assert difference(attention(*padded, longer_mask)[:, :, :N], out, mask) < 1e-10
     alone = attention(q[:1], k[:1], v[:1], mask[:1])
     assert difference(out[:1], alone, mask[:1]) < 1e-10
