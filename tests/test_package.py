@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import sysconfig
@@ -11,6 +12,7 @@ import venv
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from string import Template
 from zipfile import ZipFile
 
 import pytest
@@ -76,6 +78,12 @@ def clean() -> dict[str, str]:
     return {key: value for key, value in environment().items() if key != "PYTHONPATH"}
 
 
+def install(python: Path, *what: str | Path) -> None:
+    """Into that environment, by what is there already."""
+    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
+    call(sys.executable, "-m", "pip", "--python", python, "install", *offline, *what)
+
+
 @pytest.fixture
 def lra(python: Path, folder: Path) -> Lra:
     """`lra <words>` as installed."""
@@ -124,6 +132,50 @@ def test_training_a_sweep_and_a_table(lra: Lra, folder: Path):
     assert [record["attention"]["P"] for record in records] == [6, 6]
     assert [record["git"]["revision"] for record in records] == [None, None]
     assert "rff" in lra("table")
+
+
+# Methods of tests/luna/wrong.py, and what `lra check` says of each.
+FAULTS = {
+    "MixesTheBatch": "examples of a batch meet",
+    "FalselyConvex": "declare convex=False",
+    "DeadProjection": "of qkv.weight.q have no gradient",
+    "DecaysInHoles": "declare holes_are_time=True",
+}
+
+
+@pytest.mark.rest
+def test_wrong_methods_of_another_package_are_found(python: Path, folder: Path, tmp_path: Path):
+    """By `lra check` as installed: each by its fault, and the right one passes."""
+    every = ("Values", *FAULTS)
+    code = (ROOT / "tests/luna/wrong.py").read_text(encoding="utf-8")
+    code += "\n\nfrom luna.base import register\n\n"
+    code += "".join(f"register('{name.lower()}')({name})\n" for name in every)
+    (tmp_path / "wrong_methods.py").write_text(code, encoding="utf-8")
+    entries = "".join(f'{name.lower()} = "wrong_methods"\n' for name in every)
+    words = {"package": "wrong-methods", "group": "luna.attention", "module": "wrong_methods"}
+    project = (ROOT / "lra/templates/project.txt").read_text(encoding="utf-8")
+    project = project.replace('$name = "$entry"\n', entries)
+    (tmp_path / "pyproject.toml").write_text(Template(project).substitute(words), encoding="utf-8")
+    install(python, tmp_path)
+    for name in every:
+        words = [str(python.with_name("lra")), "check", name.lower()]
+        done = subprocess.run(words, cwd=folder, env=clean(), capture_output=True, text=True)
+        assert done.returncode == (name in FAULTS), done.stdout + done.stderr
+        assert FAULTS.get(name, "'values' is what it declares") in done.stdout, name
+
+
+@pytest.mark.rest
+def test_a_package_of_ones_own_as_contributing_says(python: Path, lra: Lra, folder: Path):
+    """What the command writes is what the page shows; it is installed, checked and trained."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    [entry] = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
+    lra("new", "attention", "foo")
+    assert entry in (folder / "luna-foo/pyproject.toml").read_text(encoding="utf-8")
+    [place] = re.findall(r"^pip install -e (.*)$", page, re.M)
+    install(python, "-e", folder / place)
+    assert "'foo' is what it declares" in lra("check", "foo")
+    small = [word for word in SMALL if not word.startswith("attention=")]
+    assert "done: test accuracy" in lra("train", *small, "attention=foo")
 
 
 def required(name: str, found: set[str]) -> set[str]:
