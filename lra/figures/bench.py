@@ -110,7 +110,7 @@ def _dots(axes: Any, costs: Costs) -> None:
         axes.set_xscale("log")
         ticked(axes.xaxis, (1,) if high > 50 * low else (1, 3))
     else:
-        axes.set_xlim(0, 1.2 * high)
+        axes.set_xlim(0, 1.2 * high or 1)  # nothing at all was used
     axes.set_yticks(range(len(costs)), list(costs))
     axes.set_ylim(len(costs) - 0.4, -0.6)
     axes.grid(axis="x")

@@ -114,6 +114,14 @@ def test_benchmarks_are_drawn_with_their_ranges(tmp_path: Path, drawn: list[Figu
     assert [text.get_text() for text in dots.texts] == ["3.5"]
 
 
+def test_a_benchmark_that_needs_no_memory_is_drawn(tmp_path: Path, drawn: list[Figure]):
+    rows = [BenchRow(group="g", case="a", n=16, measure="forward_bytes", values=[0.0])]
+    machine = {"device": "cpu", "threads": 1}
+    result = BenchResult(facts={"title": "T", "date": "today", "machine": machine}, rows=rows)
+    draw_bench(result, tmp_path / "b")
+    assert drawn[0].axes[0].get_xlim()[0] == 0
+
+
 def test_rules_are_drawn_beside_published_rows(tmp_path: Path, drawn: list[Figure]):
     runs = frame_of(load_records([Path("results/records/published_listops.jsonl")]))
     draw_rules(Path("results"), runs, {}, tmp_path)
