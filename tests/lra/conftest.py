@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -149,3 +150,39 @@ def make(runs) -> Make:
 def convert(runs) -> Make:
     """convert("luna", 0.87, task="sst2", ...): the folder of one synthetic conversion."""
     return lambda attention, score, **more: write_conversion(runs, attention, score, **more)
+
+
+# ---------------------------------------------------------------- a copy of the repository
+
+
+def not_copied(folder: str, names: list[str]) -> list[str]:
+    """Leave out hidden files, caches, and at the top what a clone has made."""
+    made = ("results", "runs", "data") if Path(folder) == REPOSITORY else ()
+    return [name for name in names if name.startswith((".", "__pycache__")) or name in made]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A fresh copy of the repository, results aside."""
+    copy = tmp_path / "clone"
+    shutil.copytree(REPOSITORY, copy, ignore=not_copied)
+    (copy / "results").symlink_to(REPOSITORY / "results")
+    return copy
+
+
+def call_in(clone: Path, *words: str) -> str:
+    """What a command prints that is run in a copy."""
+    done = subprocess.run(
+        words,
+        cwd=clone,
+        env=os.environ | {"PYTHONPATH": str(clone)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_in(clone: Path, *words: str) -> str:
+    """The same of `python -m <words>`."""
+    return call_in(clone, sys.executable, "-m", *words)

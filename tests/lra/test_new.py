@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,34 +22,7 @@ from lra.sweeps.status import jobs
 from lra.training import run as runner
 from luna import base
 
-from .conftest import REPOSITORY
-
-
-def not_copied(folder: str, names: list[str]) -> list[str]:
-    """Leave out hidden files, caches, and at the top what a clone has made."""
-    made = ("results", "runs", "data") if Path(folder) == REPOSITORY else ()
-    return [name for name in names if name.startswith((".", "__pycache__")) or name in made]
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """A fresh copy of the repository, results aside."""
-    copy = tmp_path / "clone"
-    shutil.copytree(REPOSITORY, copy, ignore=not_copied)
-    (copy / "results").symlink_to(REPOSITORY / "results")
-    return copy
-
-
-def run_in(clone: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=clone,
-        env=os.environ | {"PYTHONPATH": str(clone)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+from .conftest import REPOSITORY, run_in
 
 
 @pytest.mark.parametrize(
