@@ -22,7 +22,7 @@ OTHERS = sorted(name for part in COMMANDS.values() for name in part if name not 
             ["train"],
             "  demo              short re-generated ListOps, 400 steps of the small model,",
         ),
-        (["train", "--help"], "task        fuzzy, image, image8, listops"),
+        (["train", "--help"], "compute     matched, off, report"),
         (["convert"], "task        cola, sst2"),
         ([], "  list       every attention"),
     ],
