@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import AttentionTraits, LunaError, Mask, Slot, nearest, positive
+from luna.kernels import mapped
 from luna.kernels.linear_blocks import Maps, blocked_sums
 from luna.streaming import StreamingAttention
 from luna.sums import State, causal_linear_sums, continued_sums, denominator, linear_sums
@@ -47,6 +48,7 @@ class KernelAttention(StreamingAttention):
     signed: bool = False  # features may be negative, so may the denominator
     rms_of_all_heads: bool = False  # what divides with normalise="rms" is one number for all heads
     scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing
+    fused_map: ClassVar[str | None] = None  # phi in luna/kernels/mapped, for GPUs
 
     feature_dim: int  # D
     dead_fraction: Tensor | None = None
@@ -130,8 +132,34 @@ class KernelAttention(StreamingAttention):
             phi_k = phi_k * mask[:, None, :, None].to(phi_k.dtype)
         return phi_k
 
+    def map_parameters(self) -> tuple[Tensor, ...]:
+        """The parameters of `fused_map`."""
+        return ()
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
+        if self.fused_map is not None and self._is_fused(q.device.type):
+            return self._by_kernels(self.fused_map, q, k, v, mask)
         return self.divide(*self._sums(q, k, v, mask), mask)
+
+    def _is_fused(self, device: str) -> bool:
+        plain = self.profile == "strict" and not self.absolute
+        return self.fused_map is not None and plain and mapped.is_default(self.fused_map, device)
+
+    def _by_kernels(self, name: str, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        divided = self.gain is None
+        options: dict[str, Any] = {"causal": self.causal, "eps": self.eps, "divided": divided}
+        out, c = mapped.mapped_attention(name, q, k, v, mask, *self.map_parameters(), **options)
+        if not divided:
+            return self.divide(out, c, mask)
+        if not self.training:
+            self.dead_fraction = count_dead(c, mask, self.eps)
+        return out
+
+    def evaluation(self, device: str) -> str | None:
+        return "fused" if self._is_fused(device) else None
+
+    def reads_half(self, q: Tensor) -> bool:
+        return self._is_fused(q.device.type)
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         """Uses all features at once: blocks and fused kernels are for one sequence."""
@@ -153,7 +181,7 @@ class KernelAttention(StreamingAttention):
         return blocks and not torch.compiler.is_compiling()
 
     def zeroes_padding(self, q: Tensor) -> bool:
-        return self._in_blocks(q)
+        return self._in_blocks(q) or self._is_fused(q.device.type)
 
     def _maps(self) -> Maps:
         """phi_q and phi_k as functions of their parameters, which backward calls again."""

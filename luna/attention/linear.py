@@ -24,6 +24,7 @@ class Linear(KernelAttention):
     )
     complexity = "O(n d e)"
     profiles = ("strict", "published", "official")
+    fused_map = "elu"
 
     def __init__(self, slot: Slot, *, eps: float = 1e-6):
         super().__init__(slot, eps=eps)

@@ -26,6 +26,7 @@ class T2R(KernelAttention):
     )
     complexity = "O(n r (d + e))"
     tokenwise = True
+    fused_map = "relu"
     former_options: ClassVar = {"scale_q": False}
 
     def __init__(self, slot: Slot, *, r: int | None = None, eps: float = 1e-6):
@@ -33,6 +34,10 @@ class T2R(KernelAttention):
         at_least("t2r", 1, r=r)
         self.feature_dim = slot.head_dim if r is None else r
         self.map = HeadwiseLinear(slot.n_heads, slot.head_dim, self.feature_dim)
+
+    def map_parameters(self) -> tuple[Tensor, ...]:
+        assert self.map.bias is not None
+        return self.map.weight, self.map.bias
 
     def phi(self, x: Tensor, mask: Mask, start: int = 0) -> Tensor:
         return self.map(x).relu()

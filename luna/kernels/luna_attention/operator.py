@@ -10,26 +10,14 @@ from torch import Tensor
 from luna.base import LunaError
 from luna.heads import memory_for, side_by_side
 from luna.kernels.checked import on_gpu
+from luna.kernels.linear_triton.segments import rows_like, segment_of
 from luna.kernels.scalar_mlp.operator import no_second_derivative
-
-BLOCK = 64  # tokens of the shortest segment on a GPU
-PROGRAMS = 512  # a few for every processor of a large GPU
 
 INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor mask, Tensor W, Tensor bias, Tensor keys, Tensor table"
 )
 RESULTS = "Tensor out, Tensor c, Tensor S, Tensor z"
 OPTIONS = "bool causal, int output, float eps, bool divided"
-
-
-def segment_of(tokens: int) -> int:
-    """Tokens of a program on a GPU, by the shapes alone, so that every sum has a fixed order:
-    blocks, until 512 programs share all tokens of all heads. Long inputs have longer segments and
-    not more of them, so that sums of segments stay small."""
-    size = BLOCK
-    while size * PROGRAMS < tokens:
-        size *= 2
-    return size
 
 
 def _engine(q: Tensor) -> ModuleType:
@@ -43,13 +31,6 @@ def _engine(q: Tensor) -> ModuleType:
     return by_numba
 
 
-def _rows_like(t: Tensor, dtype: torch.dtype) -> Tensor:
-    """Memory for a result with the layout of an input, if its rows are whole: kernels for GPUs
-    write rows."""
-    result = torch.empty_like(t, dtype=dtype)
-    return result if result.stride(-1) == 1 else result.new_empty(t.shape)
-
-
 def _results(
     q, k, v, mask, W, bias, keys, table, causal, output, eps, divided
 ) -> tuple[Tensor, ...]:
@@ -58,7 +39,7 @@ def _results(
     D *= -(-n // segment_of(B * H * n)) if causal else 1
     shapes = (B, H, n), (B, H, D, e), (B, H, D)
     # Sums of values may be too large for half precision.
-    out = _rows_like(v, v.dtype if divided else table.dtype)
+    out = rows_like(v, v.dtype if divided else table.dtype)
     return out, *(table.new_empty(shape) for shape in shapes)
 
 

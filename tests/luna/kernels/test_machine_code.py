@@ -22,7 +22,7 @@ pytestmark = [
 PASSES = ("keys", "queries", "queries_backward", "keys_backward")
 GROUPS = {
     "queries": {"states": 2},
-    "queries_backward": {"states": 3, "results": 4},
+    "queries_backward": {"states": 3, "made": 2, "results": 2},
     "keys_backward": {"states": 4, "results": 2},
 }
 SHARED = 227 * 1024  # bytes that a program of this card can have
@@ -38,7 +38,7 @@ rest = pytest.mark.rest
 
 
 def shape(half: bool, causal: bool = False, nonneg: Any = True) -> Any:
-    from luna.kernels.luna_attention.triton_blocks import shape_of
+    from luna.kernels.luna_attention.triton_map import shape_of
 
     v = torch.empty(1, 1, 1, 32, dtype=torch.bfloat16 if half else torch.float32)
     output = list(OUTPUTS).index(nonneg)
@@ -47,11 +47,11 @@ def shape(half: bool, causal: bool = False, nonneg: Any = True) -> Any:
 
 
 def code_of(name: str, shape: Any, half: bool) -> Any:
-    from luna.kernels.luna_attention import triton_kernels
+    from luna.kernels.linear_triton import passes
 
     from .machine_code import compiled
 
-    kernel = getattr(triton_kernels, f"{name}_kernel")
+    kernel = getattr(passes, f"{name}_kernel")
     return compiled(kernel, {"s": shape}, half=half, **GROUPS.get(name, {}))
 
 
@@ -117,6 +117,27 @@ def test_other_outputs_compile(nonneg: Any, causal: bool):
         assert (code.fences, code.returning) == (0, 0), (name, code)
 
 
+@rest
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("name", "parameters"), [("elu", 0), ("relu", 2)])
+def test_other_feature_maps_compile(name: str, parameters: int, causal: bool):
+    from luna.kernels.linear_triton import passes
+    from luna.kernels.mapped.operator import MAPS, _module
+
+    from .machine_code import compiled
+
+    assert MAPS[name] == parameters
+    q = torch.empty(2, 4, 64, 32, dtype=torch.bfloat16)
+    maps = [torch.empty(4, 32, 32), torch.empty(4, 32)][:parameters]
+    call = _module(name).call(q, q, maps, causal, 1e-6, True, 64)
+    for kernel in PASSES:
+        groups = GROUPS.get(kernel, {}) | {"maps": len(call.maps)}
+        groups |= {"results": 1} if "results" in groups else {}
+        code = compiled(getattr(passes, f"{kernel}_kernel"), {"s": call.shape}, half=True, **groups)
+        assert (code.fences, code.returning, code.vectors) == (0, 0, 0), (kernel, code)
+        assert code.shared <= SHARED, (kernel, code)
+
+
 @pytest.mark.parametrize("kernel", ["keys", "table", "table_backward"])
 def test_the_kernels_of_the_table_compile(kernel: str):
     from luna.kernels.scalar_mlp import by_triton
@@ -132,7 +153,7 @@ def test_the_kernels_of_the_table_compile(kernel: str):
 
 
 def test_states_are_added_up_in_order():
-    from luna.kernels.luna_attention.triton_kernels import states_kernel
+    from luna.kernels.linear_triton.passes import states_kernel
 
     from .machine_code import compiled
 

@@ -19,7 +19,8 @@ import luna
 from luna import LunaError
 from luna.kernels import checked
 from luna.kernels.checked import INTERPRETED, TRITON
-from luna.kernels.luna_attention import luna_attention, operator
+from luna.kernels.linear_triton import segments
+from luna.kernels.luna_attention import luna_attention
 
 from .kit import scattered
 from .test_luna_attention import (
@@ -43,7 +44,7 @@ at_a_place = pytest.mark.parametrize("place", [HERE, THERE])
 
 
 # Most of the interpreter's time: more lengths, layouts and sizes of what the other tests compute.
-LONG = "lengths or dims1 or 5-33 or (False and (segments or precision))"
+LONG = "lengths or wide or dims1 or 5-33 or (False and (segments or precision))"
 
 
 @triton
@@ -52,7 +53,8 @@ LONG = "lengths or dims1 or 5-33 or (False and (segments or precision))"
     "which", [f"not ({LONG})", pytest.param(LONG, marks=pytest.mark.rest)], ids=["short", "long"]
 )
 def test_in_the_interpreter(which: str):
-    files = [__file__, str(Path(__file__).with_name("test_luna_attention.py"))]
+    others = ("test_luna_attention.py", "test_mapped.py")
+    files = [__file__, *(str(Path(__file__).with_name(name)) for name in others)]
     subprocess.run(
         [
             sys.executable,
@@ -76,7 +78,7 @@ def test_in_the_interpreter(which: str):
 @at_a_place
 @causally
 def test_segments_of_several_blocks(place: Place, causal: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(operator, "PROGRAMS", 3)  # two of 128 tokens, the second with one block
+    monkeypatch.setattr(segments, "PROGRAMS", 3)  # two of 128 tokens, the second with one block
     qkv = tensors(150, H=1)
     assert_is_the_listing(place, build(causal=causal, heads=1), qkv, scattered(150))
 
@@ -129,7 +131,7 @@ def test_the_defaults_at_full_length(causal: bool):
 
 def test_segments_fill_a_gpu_and_no_more():
     for tokens, segment in ((1, 64), (2**15, 64), (2**15 + 1, 128), (2**20, 2048)):
-        assert operator.segment_of(tokens) == segment
+        assert segments.segment_of(tokens) == segment
 
 
 def test_what_is_asked_for_and_missing_is_said(monkeypatch: pytest.MonkeyPatch):

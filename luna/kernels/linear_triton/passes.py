@@ -1,27 +1,23 @@
-"""The passes over the tokens in Triton; by_triton.py has their equations and calls them. A program
-takes one segment of one sequence and head, block by block."""
+"""The passes over the tokens in Triton, for every feature map; calls.py has their equations and
+calls them. A program takes one segment of one sequence and head, block by block."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from luna.kernels.luna_attention.triton_blocks import (
+from luna.kernels.linear_triton.blocks import (
     block_at,
     denominator,
     dot,
     earlier,
-    features,
-    features_backward,
     load,
     load_state,
     per_token,
     program,
     store,
-    store_map_gradient,
     store_unit,
     sums_gradient,
-    table_of,
     weight_gradient,
 )
 
@@ -35,7 +31,7 @@ def keys_kernel(k, v, mask, maps, units, sizes, s: tl.constexpr):
         _, real = block_at(start, mask, b, last, sizes, s)
         x = load(k, b, h, start, real, s.d, s.dP, s)
         values = load(v, b, h, start, real, s.e, s.eP, s)
-        phi, _, _, _, _ = features(x, real, maps, g, s)
+        phi, _ = s.map.features(x, real, maps, g, s)
         S_sum += dot(tl.trans(phi), values, s)
         z_sum += tl.sum(phi, 0)
     store_unit(units, unit, S_sum, z_sum, s)
@@ -78,7 +74,7 @@ def queries_kernel(q, k, v, mask, maps, states, out, c, sizes, s: tl.constexpr):
     for start in range(first, last, s.BLOCK):
         rows, real = block_at(start, mask, b, last, sizes, s)
         x = load(q, b, h, start, real, s.d, s.dP, s)
-        phi, _, _, _, _ = features(x, real, maps, g, s)
+        phi, _ = s.map.features(x, real, maps, g, s)
         if not s.causal:  # read again in every block: registers are dearer
             S_sum, z_sum = load_state(S, z, b * sizes[0] + h, s)
         N = dot(phi, S_sum, s)
@@ -86,7 +82,7 @@ def queries_kernel(q, k, v, mask, maps, states, out, c, sizes, s: tl.constexpr):
         if s.causal:
             x = load(k, b, h, start, real, s.d, s.dP, s)
             values = load(v, b, h, start, real, s.e, s.eP, s)
-            phi_k, _, _, _, _ = features(x, real, maps, g, s)
+            phi_k, _ = s.map.features(x, real, maps, g, s)
             A = earlier(rows, dot(phi, tl.trans(phi_k), s))
             N += dot(A, values, s)
             weight += tl.sum(A, 1)
@@ -100,21 +96,19 @@ def queries_kernel(q, k, v, mask, maps, states, out, c, sizes, s: tl.constexpr):
 
 @triton.jit
 def queries_backward_kernel(
-    grad, q, k, v, out, mask, maps, states, dq, results, sizes, s: tl.constexpr
+    grad, q, k, v, out, mask, maps, states, made, dq, results, sizes, s: tl.constexpr
 ):
-    """dq and dc; dS, dz, dW and dbias of each segment alone; the table's gradient added to
-    dtable."""
+    """dq and dc; dS, dz of each segment alone, and the results of the feature map."""
     S, z, c = states
-    units, dc_of, dW, dtable = results
+    units, dc_of = made
     b, h, g, unit, first, last = program(sizes, s)
-    dtable = table_of(dtable, b, g, unit, sizes, s)
+    results, sums = s.map.begin(results, b, g, unit, sizes, s)
     S_sum, z_sum = load_state(S, z, unit if s.causal else b * sizes[0] + h, s)
     dS_sum, dz_sum = tl.zeros([s.D, s.eP], s.dtype), tl.zeros([s.D], s.dtype)
-    dW_sum, dbias_sum = tl.zeros([s.MP, s.dP], s.dtype), tl.zeros([s.MP], s.dtype)
     for start in range(first, last, s.BLOCK):
         rows, real = block_at(start, mask, b, last, sizes, s)
         x = load(q, b, h, start, real, s.d, s.dP, s)
-        phi, slope, steep, u, j = features(x, real, maps, g, s)
+        phi, kept = s.map.features(x, real, maps, g, s)
         dN, den, weight = sums_gradient(grad, c, b, h, start, rows, real, sizes, s)
         if not s.causal:
             S_sum, z_sum = load_state(S, z, b * sizes[0] + h, s)
@@ -126,7 +120,7 @@ def queries_backward_kernel(
         if s.causal:
             keys = load(k, b, h, start, real, s.d, s.dP, s)
             values = load(v, b, h, start, real, s.e, s.eP, s)
-            phi_k, _, _, _, _ = features(keys, real, maps, g, s)
+            phi_k, _ = s.map.features(keys, real, maps, g, s)
             dA = dot(dN, tl.trans(values), s)
             if s.rounded:
                 A = earlier(rows, dot(phi, tl.trans(phi_k), s))
@@ -143,42 +137,36 @@ def queries_backward_kernel(
             tl.store(per_token(dc_of, b, h, rows, sizes), dc, mask=rows < last)
         dS_sum += dot(tl.trans(phi), dN, s)
         dz_sum += tl.sum(phi * dc[:, None], 0)
-        dx, dW_block, dbias_block = features_backward(
-            dphi, phi, slope, steep, u, j, x, real, maps, dtable, g, s
-        )
-        dW_sum += dW_block
-        dbias_sum += dbias_block
+        dx, sums = s.map.backward(dphi, phi, kept, x, real, maps, results, sums, g, s)
         store(dq, b, h, start, last, dx, s.d, s.dP, s)
     store_unit(units, unit, dS_sum, dz_sum, s)
-    store_map_gradient(dW, unit, dW_sum, dbias_sum, s)
+    s.map.end(results, unit, sums, s)
 
 
 @triton.jit
 def keys_backward_kernel(
     grad, q, k, v, mask, maps, states, dk, dv, results, sizes, s: tl.constexpr
 ):
-    """dk, dv; dW and dbias of each segment alone; the table's gradient added to dtable. R, r are
-    the sums of dS, dz over all queries, or over those of later segments."""
+    """dk, dv and the results of the feature map. R, r are the sums of dS, dz over all queries, or
+    over those of later segments."""
     R, r, c, dc_of = states
-    dW, dtable = results
     b, h, g, unit, first, last = program(sizes, s)
-    dtable = table_of(dtable, b, g, unit, sizes, s)
+    results, sums = s.map.begin(results, b, g, unit, sizes, s)
     R_sum, r_sum = load_state(R, r, unit if s.causal else b * sizes[0] + h, s)
-    dW_sum, dbias_sum = tl.zeros([s.MP, s.dP], s.dtype), tl.zeros([s.MP], s.dtype)
     blocks = tl.cdiv(last - first, s.BLOCK)
     for step in range(0, blocks):  # from the last to the first: R grows towards it
         start = first + (blocks - 1 - step) * s.BLOCK
         rows, real = block_at(start, mask, b, last, sizes, s)
         x = load(k, b, h, start, real, s.d, s.dP, s)
         values = load(v, b, h, start, real, s.e, s.eP, s)
-        phi, slope, steep, u, j = features(x, real, maps, g, s)
+        phi, kept = s.map.features(x, real, maps, g, s)
         if not s.causal:
             R_sum, r_sum = load_state(R, r, b * sizes[0] + h, s)
         dvalues = dot(phi, R_sum, s)
         dphi = dot(values, tl.trans(R_sum), s) + r_sum[None, :]
         if s.causal:
             queries = load(q, b, h, start, real, s.d, s.dP, s)
-            phi_q, _, _, _, _ = features(queries, real, maps, g, s)
+            phi_q, _ = s.map.features(queries, real, maps, g, s)
             dN, _, _ = sums_gradient(grad, c, b, h, start, rows, real, sizes, s)
             dc = tl.load(per_token(dc_of, b, h, rows, sizes), mask=real, other=0.0)
             A = earlier(rows, dot(phi_q, tl.trans(phi), s))
@@ -187,11 +175,7 @@ def keys_backward_kernel(
             dphi += dot(tl.trans(dA), phi_q, s)
             R_sum += dot(tl.trans(phi_q), dN, s)
             r_sum += tl.sum(phi_q * dc[:, None], 0)
-        dx, dW_block, dbias_block = features_backward(
-            dphi, phi, slope, steep, u, j, x, real, maps, dtable, g, s
-        )
-        dW_sum += dW_block
-        dbias_sum += dbias_block
+        dx, sums = s.map.backward(dphi, phi, kept, x, real, maps, results, sums, g, s)
         store(dk, b, h, start, last, dx, s.d, s.dP, s)
         store(dv, b, h, start, last, dvalues, s.e, s.eP, s)
-    store_map_gradient(dW, unit, dW_sum, dbias_sum, s)
+    s.map.end(results, unit, sums, s)
