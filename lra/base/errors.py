@@ -45,12 +45,13 @@ def csv_text(text: str) -> str:
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
-def nearest(word: str, names: Iterable[str]) -> str:
-    """End an error message with the closest names, or with all, up to 60."""
+def nearest(word: str, names: Iterable[str], shown: Iterable[str] | None = None) -> str:
+    """End an error message with the closest names, or with all or those to be shown, up to 60."""
     names = sorted(names)
     spelt = {name.lower(): name for name in names}  # M is close to m
     initials = "".join(part[:1] for part in word.lower().split("_"))  # and lr to learning_rate
     close = [spelt[n] for n in difflib.get_close_matches(word.lower(), spelt, n=3, cutoff=0.5)]
     close = [spelt[initials]] if "_" in word and initials in spelt else close
-    listed = ", ".join([*names[:60], *["..."] * (len(names) > 60)])
+    known = names if shown is None else sorted(shown)
+    listed = ", ".join([*known[:60], *["..."] * (len(known) > 60)])
     return f"; did you mean {' or '.join(close)}?" if close else f"; known: {listed}"

@@ -13,7 +13,7 @@ import pandas as pd
 
 from lra.base.errors import UserError
 from lra.report.stats import half_width, rank_correlation
-from lra.report.table import Table, pairs_of, short_name, sortable
+from lra.report.table import Table, is_option, pairs_of, short_name, sortable
 from lra.results.frame import usual_of
 
 BASES = ("softmax", "none", "sum")  # the others are compared with these, else the usual or smallest
@@ -36,10 +36,36 @@ def effects(
     branch, self-pretraining, and those of `vary`. Those of `together`, such as M and L where their
     product is constant, count as one. Rows with other values to choose from make no pair.
 
+    Among several attentions an option is a part of each method's name. One that `vary` names has
+    lines too, over the runs of each attention that has it.
+
     An average over methods that gain and methods that lose is true of none, and one over two pairs
     may lie where no run does. So each method has a line of its own, and so has each pair where
     there are fewer than AVERAGED.
     """
+    options = [setting for setting in vary if is_option(setting)]
+    others = [setting for setting in vary if setting not in options]
+    lines = _of_settings(runs, others, together)
+    if options and runs["attention"].nunique() > 1:
+        lines += _of_options(runs, others, options)
+    return pd.DataFrame(lines)
+
+
+def _of_options(
+    runs: pd.DataFrame, vary: Sequence[str], options: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """The lines of these options, which name the attention that has them."""
+    names = [short_name(option) for option in options]
+    for attention, of_method in runs.groupby("attention", sort=False):
+        for line in _of_settings(of_method, vary):
+            if line["setting"] in names:
+                yield line | {"where": f"{attention} {line['where']}".strip()}
+
+
+def _of_settings(
+    runs: pd.DataFrame, vary: Sequence[str], together: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The lines of every setting in which these runs differ."""
     levels, usual = _compared(runs, vary, together)
     scored = levels.assign(score=runs["score"])
     lines = []
@@ -57,7 +83,7 @@ def effects(
             names = {"setting": setting, "level": str(value), "base": str(base)}
             for where, part in _averaged(of_value, others):
                 lines.append(names | {"where": where} | _numbers(part, others))
-    return pd.DataFrame(lines)
+    return lines
 
 
 def _compared(

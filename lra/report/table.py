@@ -153,6 +153,11 @@ def pairs_of(values: Mapping[str, Any]) -> str:
     return " ".join(f"{k}={v}" for k, v in values.items())
 
 
+def is_option(setting: str) -> bool:
+    """Whether this is an option of an attention, which other attentions need not have."""
+    return setting.startswith("attention.")
+
+
 def short_name(setting: str) -> str:
     """`M` for `attention.M`, `protocol` for `protocol.name`."""
     return setting.removesuffix(".name").rpartition(".")[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +16,7 @@ from lra.base.errors import UserError, nearest
 from lra.report.conversions import conversions
 from lra.report.render import EFFECT, EFFECTS, WRITERS, lines_of, wide
 from lra.report.specs import TableSpec, below, select, specs
-from lra.report.table import Table
+from lra.report.table import Table, differing, is_option, short_name
 from lra.report.trainings import build, compared
 from lra.results.frame import frame_of
 from lra.results.record import load_records
@@ -55,6 +55,8 @@ def print_tables(a: Namespace) -> None:
         if not table.effects.empty:
             changes = lines_of(table.effects, EFFECT)
             console.print(_grid("effect of each setting", [EFFECTS], changes, console.width), "")
+        elif a.effects and table.costs:
+            console.print("effect of each setting: no two rows differ in one setting alone", "")
 
 
 def tables_of_runs(a: Namespace) -> list[Table]:
@@ -63,17 +65,34 @@ def tables_of_runs(a: Namespace) -> list[Table]:
     runs = frame_of(load_records([a.runs], skip=True))
     if runs.empty:
         raise UserError(f"{a.runs} holds no finished run; train one first: lra train")
-    training = runs[runs["kind"] == TRAINING]
-    settings = [name for part in compared(training) for name in part if runs[name].notna().any()]
-    names = {"task": {*runs["task"]}, "attention": {*runs["attention"]}, "vary": settings}
-    for option, there in names.items():
-        for name in {*getattr(a, option)} - {*there}:
-            near = nearest(name, there)
-            raise UserError(f"--{option} {name}: the runs in {a.runs} have none{near}")
+    for option in ("task", "attention"):
+        there = {*runs[option]}
+        none = f"the runs in {a.runs} have none"
+        for name in {*getattr(a, option)} - there:
+            raise UserError(f"--{option} {name}: {none}{nearest(name, there)}")
+    refuse_unknown(a.vary, runs[runs["kind"] == TRAINING], a.runs)
     runs = select(runs, {key: getattr(a, key) for key in ("task", "attention") if getattr(a, key)})
     if runs.empty:
         raise UserError(f"{a.runs} holds no finished run of these attentions on these tasks")
     return [*_training(runs[runs["kind"] == TRAINING], a), *conversions(runs)]
+
+
+def refuse_unknown(vary: Iterable[str], runs: pd.DataFrame, place: str) -> None:
+    """UserError for a setting that no table of these runs can vary."""
+    facts = [name for part in compared(runs) for name in part]
+    options = [c for c in runs if is_option(c) and c != "attention.name"]
+    settings = [name for name in dict.fromkeys([*facts, *options]) if runs[name].notna().any()]
+    for name in vary:
+        if name in settings:
+            continue
+        if name == "seed":
+            raise UserError("--vary seed: tables average over seeds, so name another setting")
+        problem = f"--vary {name}: the runs in {place} have no such setting"
+        if called := [setting for setting in settings if short_name(setting) == name]:
+            raise UserError(f"{problem}; did you mean {' or '.join(called)}?")
+        # There are a hundred settings; those in which the runs differ are worth a list.
+        apart = differing(runs.assign(column=runs["task"]), settings)
+        raise UserError(problem + nearest(name, settings, shown=apart or settings))
 
 
 def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:

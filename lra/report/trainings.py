@@ -24,6 +24,7 @@ from lra.report.table import (
     Table,
     cells_of,
     differing,
+    is_option,
     one_line,
     pairs_of,
     refuse_mixtures,
@@ -158,7 +159,9 @@ def compared(
     runs: pd.DataFrame, vary: Sequence[str] = (), choose: str = ""
 ) -> tuple[list[str], list[str]]:
     """The facts that all runs of a table share, and those that all runs of a column share."""
-    ignored = {choose, *vary, *(FOLLOW if vary else ())}
+    # The options of an attention move no budget.
+    moving = [setting for setting in vary if not is_option(setting)]
+    ignored = {choose, *vary, *(FOLLOW if moving else ())}
     settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
     of_table, of_column = (
         [f for f in facts if f in runs and f not in ignored]
@@ -195,6 +198,7 @@ def _columns(runs: pd.DataFrame, setting: str) -> list[str]:
 def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with the label of their row, and the options that it stands for."""
     names = {}
+    asked = {short_name(setting) for setting in spec.vary}
     for name, of_method in runs.groupby("attention", sort=False):
         keys = _naming(spec, of_method)
         usual = usual_of(of_method["record"].iloc[0])
@@ -205,7 +209,7 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
             shown = {
                 k: v
                 for k, v in options.items()
-                if len(options) <= SPELT or str(v) != str(usual.get(k))
+                if len(options) <= SPELT or k in asked or str(v) != str(usual.get(k))
             }
             names[i] = one_line(f"{name} {pairs_of(shown)}"), name, options
     return runs.join(pd.DataFrame.from_dict(names, orient="index", columns=NAMES))
@@ -218,9 +222,10 @@ def _naming(spec: TableSpec, runs: pd.DataFrame) -> list[str]:
     options = [
         f"attention.{key}" for key in dict.fromkeys(itertools.chain(*map(options_of, records)))
     ]
-    keys = differing(runs, [*(o for o in options if o not in spec.vary), "code_of_training"])
+    keys = differing(runs, [*options, "code_of_training"])
     keys = ["code" if key == "code_of_training" else key for key in keys]
     keys += differing(runs[runs["pretrain.name"] != "none"], ["code"])
     usual = pd.DataFrame([*map(usual_of, records)], runs.index).add_prefix("attention.").map(str)
     keys += [o for o in options if o in usual and (usual[o] != runs[o].map(str)).any()]
-    return list(dict.fromkeys([*keys, *spec.vary]))
+    varied = [key for key in spec.vary if key in options or not is_option(key)]
+    return list(dict.fromkeys([*keys, *varied]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,52 @@ def test_the_terminal_shows_them(make: Make, runs: Path, capsys: Capture):
     assert main(["table", "--runs", str(runs), "--vary", LR, "--effects"]) == 0
     assert "dwc: conv1d against none" in capsys.readouterr().out
     assert main(["table", "--write", "--effects"]) == 2
+
+
+def grid(make: Make, attention: str = "luna") -> None:
+    """M = 16 is 2 points better than 8, L = 4 is 10 worse than 8."""
+    for m, of_m in ((8, 0.0), (16, 0.02)):
+        for size, of_l in ((4, -0.1), (8, 0.0)):
+            make(attention, 0.5 + of_m + of_l, options={"M": m, "L": size})
+
+
+def test_options_that_vary_names_have_the_effects_of_options(
+    make: Make, runs: Path, capsys: Capture
+):
+    """Of one attention they are settings anyway, and naming them changes no number."""
+    grid(make)
+    effect = lines(runs, "attention.M", "attention.L")
+    assert {name: e.mean for name, e in effect.items()} == {
+        "M 16 8 L=4": pytest.approx(2),
+        "M 16 8 L=8": pytest.approx(2),
+        "L 4 8 M=8": pytest.approx(-10),
+        "L 4 8 M=16": pytest.approx(-10),
+    }
+    assert {n: e.mean for n, e in lines(runs).items()} == {n: e.mean for n, e in effect.items()}
+    words = ["table", "--runs", str(runs), "--vary", "attention.M", "attention.L", "--effects"]
+    assert main(words) == 0
+    assert re.search(r"\nM: 16 against 8 +L=4 +\+2\.0 ", capsys.readouterr().out)
+
+
+def test_an_option_among_several_attentions_has_lines_of_those_that_have_it(make: Make, runs: Path):
+    """Without --vary it is a part of the name that softmax is compared with, and no more."""
+    grid(make)
+    make("softmax", 0.4)
+    plain = lines(runs)
+    assert {e.setting for e in plain.values()} == {"attention"}
+    named = lines(runs, "attention.M")
+    assert {name: e.mean for name, e in named.items() if name not in plain} == {
+        "M 16 8 luna L=4": pytest.approx(2),
+        "M 16 8 luna L=8": pytest.approx(2),
+    }
+    assert {name: e.mean for name, e in plain.items()}.items() <= {
+        name: e.mean for name, e in named.items()
+    }.items()
+    (row,) = (row for row in table(runs, vary=["attention.M"]).rows.index if "softmax" in row)
+    assert row == "softmax", "it has no M to be named by"
+
+
+def test_the_terminal_says_that_there_is_no_pair(make: Make, runs: Path, capsys: Capture):
+    make("luna", 0.5)
+    assert main(["table", "--runs", str(runs), "--effects"]) == 0
+    assert "no two rows differ in one setting alone" in capsys.readouterr().out

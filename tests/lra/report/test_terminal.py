@@ -121,6 +121,9 @@ def test_conversions_alone_are_a_table(convert: Make, runs: Path, capsys: Captur
         (["--task", "listop"], "did you mean listops?"),
         (["--attention", "lunar"], "did you mean luna?"),
         (["--vary", "protocol.recipe.rl"], "did you mean protocol.recipe.lr"),
+        (["--vary", "L"], "no such setting; did you mean attention.L?"),
+        (["--vary", "seed"], "tables average over seeds"),
+        (["--vary", "nonsense"], "no such setting; known: attention.M\n"),
         (["--write", "--task", "listops"], "are for tables on the terminal"),
     ],
 )
@@ -128,5 +131,6 @@ def test_names_that_no_run_has_are_answered_with_the_nearest(
     make: Make, runs: Path, capsys: Capture, words: list[str], answer: str
 ):
     make("luna", 0.41)
+    make("luna", 0.42, options={"M": 16})
     assert main(["table", "--runs", str(runs), *words]) == 2
     assert answer in capsys.readouterr().err
