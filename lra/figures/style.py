@@ -47,6 +47,7 @@ STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.4,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }

@@ -1,24 +1,38 @@
-"""Figures of tables: scores, cost, curves, options, columns, effects, and two tables' orders."""
+"""Figures of tables: scores, cost, curves, columns, grids of two settings, effects, and two tables'
+orders."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import textwrap
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lra.base.errors import UserError
 from lra.figures import style as look
 from lra.report import render
 from lra.report.effects import AVERAGED
+from lra.report.grids import DARK, LIGHT, Grid, colour_of, grids_of, ink_on, scale_of
 from lra.report.notes import conditions
 from lra.report.table import Table, mark_of, text_of
 
-AXES = {"pairs": "pairs to recall"}
+# Settings of one letter keep it, because tables and commands have it.
+AXES = {
+    "pairs": "pairs to recall",
+    "M": "M, projections of a token",
+    "L": "L, scalar functions",
+    "hidden": "width of a scalar network",
+    "nonneg": "outputs",
+    "normalise": "sums divided by",
+}
 TITLES = {"dwc": "local branch", "lr": "learning rate"}
 POINTS = 4  # of a curve, at least
 CURATED = ("softmax", "hedgehog", "linear", "rff", "luna")  # methods named where many are
@@ -44,6 +58,7 @@ def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
             paths += write_agreement(table, folder)
         if not table.effects.empty:
             paths += write_effects(table, folder)
+        paths += write_grids(table, folder)
         values = [column.partition("=")[2] for column in table.columns]
         if table.axis and all(value.replace(".", "", 1).isdigit() for value in values):
             paths += _save(folder, table, table.axis, by_column, "")
@@ -155,6 +170,94 @@ def by_column(figure: Any, table: Table, _: str) -> None:
     axes.set(xlabel=AXES.get(table.axis, table.axis), ylabel="test accuracy (%)", ylim=(-3, 103))
     attentions = table.rows["attention"]
     _lines(axes, table, lines, [row for row in lines if attentions[row] in CURATED])
+
+
+def write_grids(table: Table, folder: Path) -> list[Path]:
+    """Heat maps of a table whose rows differ in two settings: a figure for each task, or one with a
+    panel for each value of the setting that the columns are."""
+    figures: dict[str, list[Grid]] = {}
+    for grid in grids_of(table):
+        if table.column(grid.column)["learned"].any():
+            figures.setdefault("" if table.axis else grid.column, []).append(grid)
+    paths: list[Path] = []
+    for column, grids in figures.items():
+        lines = math.ceil(len(grids) / across_page(grids))
+        height = 1.4 + lines * (0.9 + 0.42 * max(len(grid.rows) for grid in grids))  # inches
+        name = f"{column or table.axis}-grid"
+        paths += _save(folder, table, name, partial(draw_grids, grids), column, height)
+    return paths
+
+
+def across_page(grids: Sequence[Grid]) -> int:
+    """How many grids stand side by side: cells have to hold their numbers."""
+    return 2 if len(grids) > 1 and max(len(grid.columns) for grid in grids) <= 4 else 1
+
+
+def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) -> None:
+    """Every cell with its mean, deviation and number of seeds; all panels have one scale."""
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+    ends = [[part / 255 for part in end] for end in (LIGHT, DARK)]
+    low, high = scale_of(grids)
+    scale = {
+        "cmap": LinearSegmentedColormap.from_list("scores", ends),
+        "norm": Normalize(low, high),
+    }
+    panels = look.panels_for(figure, len(grids), across_page(grids))
+    for axes, grid in zip(panels.flat, grids, strict=False):
+        scores = np.full((len(grid.rows), len(grid.columns)), np.nan)
+        for (y, row), (x, value) in itertools.product(
+            enumerate(grid.rows), enumerate(grid.columns)
+        ):
+            cell = grid.cells.get((row, value))
+            if cell is not None:
+                scores[y, x] = cell["score"]
+            _write_cell(axes, x, y, cell, (low, high), crowded=len(grid.columns) > 8)
+        picture = axes.pcolormesh(scores, edgecolors="w", linewidth=1.5, **scale)
+        axes.invert_yaxis()  # as the terminal has it: the first row on top
+        for axis, factor, values in (
+            (axes.xaxis, grid.across, grid.columns),
+            (axes.yaxis, grid.down, grid.rows),
+        ):
+            words = [look.WORDS.get(factor, {}).get(value, value) for value in values]
+            axis.set_ticks([i + 0.5 for i in range(len(words))], words)
+            axis.set_label_text(AXES.get(factor, TITLES.get(factor, factor)))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title(", ".join(filter(None, [table.axis and grid.column, grid.others])))
+    bar = figure.colorbar(picture, ax=list(panels.flat[: len(grids)]), fraction=0.05)
+    bar.set_label("test accuracy (%)")
+    bar.outline.set_visible(False)
+    figure.supxlabel(
+        "(n): seeds; ∅, ↓: as in tables. Colours begin at one answer to everything, so that "
+        "small differences look small.",
+        fontsize=8,
+        color=look.NOTE,
+    )
+
+
+def _write_cell(
+    axes: Any, x: int, y: int, cell: pd.Series | None, scale: tuple[float, float], *, crowded: bool
+) -> None:
+    """The numbers of a cell; a cell without a run is hatched, so that it is not taken for a low
+    one."""
+    middle = (x + 0.5, y + 0.5)
+    place = {"ha": "center", "va": "center", "textcoords": "offset points", "parse_math": False}
+    if cell is None:
+        hatched = {"facecolor": "none", "edgecolor": look.OTHERS, "hatch": "////", "linewidth": 0}
+        axes.fill([x, x + 1, x + 1, x], [y, y, y + 1, y + 1], **hatched)
+        box = {"facecolor": "w", "edgecolor": "none", "pad": 1.5}
+        said = "–" if crowded else "no run"
+        axes.annotate(said, middle, (0, 0), color=look.NOTE, fontsize=7.5, bbox=box, **place)
+        return
+    place["color"] = ink_on(colour_of(cell["score"], scale))
+    mean, _, rest = f"{text_of(cell)} {mark_of(cell)}".strip().partition(" ")
+    weight = "bold" if cell["best"] else "normal"
+    if crowded:  # the title has the number of seeds
+        axes.annotate(mean, middle, (0, 0), fontsize=7, fontweight=weight, **place)
+        return
+    axes.annotate(mean, middle, (0, 6), fontsize=10, fontweight=weight, **place)
+    axes.annotate(rest, middle, (0, -7), fontsize=7.5, **place)
 
 
 def write_effects(table: Table, folder: Path) -> list[Path]:
@@ -271,9 +374,14 @@ def _lines(
 
 
 def _save(
-    folder: Path, table: Table, name: str, fill: Callable[[Any, Table, str], None], column: str
+    folder: Path,
+    table: Table,
+    name: str,
+    fill: Callable[[Any, Table, str], None],
+    column: str,
+    height: float = 4.6,
 ) -> list[Path]:
-    """Save a figure of a column, or of all."""
+    """Save a figure of a column, or of all, that is so many inches high."""
     runs = table.runs[table.runs["column"] == column] if column else table.runs
     low, high = (int(f(table.cells["seeds"])) for f in (min, max))
     seeds = "one seed" if high == 1 else f"{high if low == high else f'{low} to {high}'} seeds"
@@ -282,6 +390,6 @@ def _save(
     data = " / ".join(runs["data.provenance"].dropna().unique()) or "source as named"
     title = f"{what}\n{steps} steps, {seeds}; {conditions(table.runs)}\ndata: {data}"
     of_row = 0.27 if any("\n" in name for _, name, _ in _looks(table, table.rows.index)) else 0.19
-    height = 1.3 + of_row * len(table.rows) if fill is scores else 4.6  # inches
+    height = 1.3 + of_row * len(table.rows) if fill is scores else height
     stem = folder / f"{table.spec.name}-{name}"
     return look.save_figure(stem, lambda f: fill(f, table, column), title, height)

@@ -35,7 +35,7 @@ def add_table(table: argparse.ArgumentParser) -> None:
         default=[],
         metavar="SETTING",
         help="settings in which the runs of a table may differ, such as protocol.recipe.lr; they "
-        "become part of the rows' names",
+        "become part of the rows' names, and of two there is a grid, the first down",
     )
     add(
         "--effects",

@@ -10,10 +10,12 @@ from pathlib import Path
 import pandas as pd
 from rich import box
 from rich.console import Console
-from rich.table import Table as Grid
+from rich.table import Table as Lines
+from rich.text import Text
 
 from lra.base.errors import UserError, nearest
 from lra.report.conversions import conversions
+from lra.report.grids import MISSING, Grid, colour_of, grids_of, ink_on, scale_of
 from lra.report.render import EFFECT, EFFECTS, WRITERS, lines_of, wide
 from lra.report.specs import TableSpec, below, select, specs
 from lra.report.table import Table, differing, is_option, short_name
@@ -52,6 +54,10 @@ def print_tables(a: Namespace) -> None:
     console = Console(highlight=False)
     for table in tables:
         console.print(_grid(table.spec.title, table.notes, wide(table), console.width), "")
+        grids = [*grids_of(table)]
+        for grid in grids:
+            scale = scale_of(other for other in grids if other.column == grid.column)
+            console.print(_heat_map(grid, scale, console.width), "")
         if not table.effects.empty:
             changes = lines_of(table.effects, EFFECT)
             console.print(_grid("effect of each setting", [EFFECTS], changes, console.width), "")
@@ -138,9 +144,29 @@ def searched(runs: pd.DataFrame) -> list[str]:
     return [*values.index[values > 1]] if runs["attention"].nunique() == 1 else []
 
 
-def _grid(title: str, notes: Sequence[str], body: pd.DataFrame, width: int) -> Grid:
+def _heat_map(grid: Grid, scale: tuple[float, float], width: int) -> Lines:
+    """A grid whose cells are the darker, the better they are, on a terminal with colours."""
+    texts, styles = grid.texts(), []
+    for row in grid.rows:
+        cells = [grid.cells.get((row, column)) for column in grid.columns]
+        colours = [None if cell is None else colour_of(cell["score"], scale) for cell in cells]
+        styles.append(
+            ["" if colour is None else f"{ink_on(colour)} on {colour}" for colour in colours]
+        )
+    title = f"{', '.join(filter(None, [grid.column, grid.others]))}: {grid.down} x {grid.across}"
+    notes = [f"{MISSING}: no run."] if (texts == MISSING).any(axis=None) else []
+    return _grid(title, notes, texts, width, styles)
+
+
+def _grid(
+    title: str,
+    notes: Sequence[str],
+    body: pd.DataFrame,
+    width: int,
+    styles: Sequence[Sequence[str]] = (),
+) -> Lines:
     """Where columns are too many for the terminal, long names are folded and the last columns left
-    out."""
+    out. `styles` are rich's, of every cell."""
     lines = body.reset_index()
     needs = [max(map(len, (name, *lines[name]))) + 1 for name in lines]
     if sum(needs) > width + 1:
@@ -148,7 +174,7 @@ def _grid(title: str, notes: Sequence[str], body: pd.DataFrame, width: int) -> G
     fit = max(2, sum(pd.Series(needs).cumsum() <= width + 1))
     if left_out := [*lines.columns[fit:]]:
         notes = [*notes, f"Not shown on {width} columns: {', '.join(left_out)}."]
-    grid = Grid(
+    grid = Lines(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         padding=0,
@@ -162,6 +188,9 @@ def _grid(title: str, notes: Sequence[str], body: pd.DataFrame, width: int) -> G
     )
     for i, name in enumerate(lines.columns[:fit]):
         grid.add_column(name, justify="right" if i else "left", no_wrap=i > 0, max_width=needs[i])
-    for line in lines[lines.columns[:fit]].itertuples(index=False, name=None):
-        grid.add_row(*line)
+    shown = lines[lines.columns[:fit]].itertuples(index=False, name=None)
+    for i, (name, *cells) in enumerate(shown):
+        if styles:
+            cells = [Text(*cell) for cell in zip(cells, styles[i], strict=False)]
+        grid.add_row(name, *cells)
     return grid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import pandas as pd
@@ -21,7 +22,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure
 
 
-def drawn(fill, table: Table, column: str = "listops"):
+def filled(fill, table: Table, column: str = "listops"):
     """The axes of a figure of a table."""
     figure = Figure()
     fill(figure, table, column)
@@ -32,7 +33,7 @@ def test_compute_places_every_row_and_its_front(make: Make, runs: Path):
     make("luna", 0.4, compute__flops=2_000_000_000)
     make("linear", 0.5, compute__flops=1_000_000_000)
     make("softmax", 0.6, compute__flops=4_000_000_000)
-    (axes,) = drawn(figures.compute, table(runs))
+    (axes,) = filled(figures.compute, table(runs))
     points = sorted((c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axes.containers)
     assert points == [(1, 50), (2, 40), (4, 60)]
     front = axes.get_lines()[-1]
@@ -45,7 +46,7 @@ def test_curves_are_means_over_seeds(make: Make, runs: Path, monkeypatch):
     make("luna", 0.6, seed=2)
     assert not figures.curves_of(table(runs), "listops"), "two points are no curve"
     monkeypatch.setattr(figures, "POINTS", 2)
-    (axes,) = drawn(figures.curves, table(runs))
+    (axes,) = filled(figures.curves, table(runs))
     line = axes.containers[0].lines[0]
     assert list(line.get_xdata()) == [50, 100]
     assert list(line.get_ydata()) == pytest.approx([25, 50])
@@ -61,16 +62,74 @@ def test_every_name_has_the_colour_of_its_line(make: Make, runs: Path):
     made = table(runs, columns="task.pairs")
     bounds = {"pairs=16": [90.0, 50.0], "pairs=32": [80.0, 40.0], "bound": [True, False]}
     made.rules = pd.DataFrame(bounds, ["Bayes", "one answer"])
-    (axes,) = drawn(figures.by_column, made, "")
+    (axes,) = filled(figures.by_column, made, "")
     dotted = [list(line.get_ydata()) for line in axes.get_lines() if line.get_linestyle() == ":"]
     assert dotted == [[90, 80]], "the bound alone, of all rules"
-    (one,) = drawn(figures.by_column, dataclasses.replace(made, columns=["pairs=16"]), "")
+    (one,) = filled(figures.by_column, dataclasses.replace(made, columns=["pairs=16"]), "")
     assert [text.get_text().strip() for text in one.texts] == ["Bayes, the bound"]
     looks = {
         (line.get_color(), str(line._dash_pattern))
         for line in (container.lines[0] for container in axes.containers)
     }
     assert len(looks) == 4
+
+
+def test_a_heat_map_shows_the_cells_and_those_that_are_missing(
+    make: Make, runs: Path, tmp_path: Path, drawn: list[Figure]
+):
+    for m, size, accuracy in ((8, 8, 0.4), (16, 8, 0.5), (8, 4, 0.2)):
+        make("luna", accuracy, options={"M": m, "L": size})
+    make("luna", 0.6, seed=2, options={"M": 16, "L": 8})
+    made = table(runs, vary=["attention.M", "attention.L"])
+    assert {path.name for path in figures.write_grids(made, tmp_path)} == {
+        "t-listops-grid.png",
+        "t-listops-grid.pdf",
+    }
+    axes, bar = drawn[0].axes
+    texts = [(text.get_text(), text.xy) for text in axes.texts]
+    assert texts == [
+        ("20.0", (0.5, 0.5)),
+        ("(1)", (0.5, 0.5)),
+        ("40.0", (1.5, 0.5)),
+        ("(1)", (1.5, 0.5)),
+        ("no run", (0.5, 1.5)),
+        ("55.0", (1.5, 1.5)),
+        ("± 7.1 (2)", (1.5, 1.5)),
+    ]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["4", "8"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["8", "16"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "L, scalar functions",
+        "M, projections of a token",
+    )
+    low, high = axes.get_ylim()
+    assert low > high, "the first row on top, as in the terminal"
+    assert bar.get_ylim() == (10, 55), "from one answer to everything to the best cell"
+    (picture,) = (part for part in axes.collections if part.get_array() is not None)
+    assert picture.get_array().mask.tolist() == [[False, False], [True, False]]
+
+
+def test_attentions_have_a_panel_each(make: Make, runs: Path, tmp_path: Path, drawn: list[Figure]):
+    for attention, m, size in itertools.product(("luna", "linear"), (8, 16), (4, 8)):
+        options = {"M": m, "L": size}
+        make(attention, 0.4 + 0.1 * (attention == "luna"), options=options)
+    made = table(runs, vary=["attention.M", "attention.L"])
+    figures.write_grids(made, tmp_path)
+    (figure,) = drawn
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["luna", "linear", ""]
+    limits = {part.get_clim() for axes in figure.axes[:2] for part in axes.collections}
+    assert limits == {(10, 50)}, "one scale for both"
+
+
+def test_many_cells_keep_their_numbers(make: Make, runs: Path, tmp_path: Path, drawn: list[Figure]):
+    for m, size in itertools.product(range(1, 3), range(1, 13)):
+        make("luna", 0.4, options={"M": m, "L": size})
+    figures.write_grids(table(runs), tmp_path)
+    axes = drawn[0].axes[0]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 24
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
 
 
 def test_every_figure_of_a_table_is_written(make: Make, runs: Path, tmp_path: Path):
