@@ -223,7 +223,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if command in places:
         parser = argparse.ArgumentParser(prog=f"lra {command}")
         pkgutil.resolve_name(places[command])(parser)
-        return parser.parse_args(words[1:])
+        # Settings may stand before and behind an option, as those of lra train may.
+        mixed = command in ("plan", "status", "compute")
+        return (parser.parse_intermixed_args if mixed else parser.parse_args)(words[1:])
     if not command.startswith("-"):
         raise UserError(f"unknown command '{command}'{nearest(command, places)}")
     return _of_all_commands().parse_args(words)
@@ -255,10 +257,16 @@ def _of_all_commands() -> argparse.ArgumentParser:
 def add_plan(plan: argparse.ArgumentParser) -> None:
     plan.description = (
         "Measures a few training steps and evaluated batches of every distinct run of "
-        "`lra train <overrides>` on this machine; prints time, memory and disk of them all."
+        "`lra train <overrides>` on this machine; prints time and memory of them all. Ctrl-C stops "
+        "measuring and prints what is known by then."
     )
     plan.add_argument("overrides", nargs="*", help="as for lra train: -m attention=luna,linear")
     plan.add_argument(*MULTIRUN, action="store_true", help="a sweep, as in lra train")
+    plan.add_argument(
+        "--minutes",
+        type=float,
+        help="stop measuring after so many minutes and print what is known by then",
+    )
     plan.set_defaults(run=later("lra.bench.plan:show_plan"))
 
 

@@ -68,7 +68,7 @@ def command(*words: str, **options: Any) -> Completed:
     )
 
 
-def start(*words: str) -> subprocess.Popen[str]:
+def start(*words: str, new_session: bool = False) -> subprocess.Popen[str]:
     """The same in the background; its output can be read line by line."""
     return subprocess.Popen(
         [sys.executable, *words],
@@ -77,6 +77,7 @@ def start(*words: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=new_session,
     )
 
 

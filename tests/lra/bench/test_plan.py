@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -12,6 +18,8 @@ from lra.bench.plan import RunGroup, cost_key, jobs_at_once, totals
 from lra.cli import main
 from lra.settings.compose import Run
 from lra.training.run import train
+
+from ..conftest import start
 
 COSTS = {
     "start": 10.0,
@@ -26,8 +34,11 @@ COSTS = {
 
 
 @pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "in_new_process", lambda function, *arguments: function(*arguments))
+def in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def call(words: list[str], tell: Any, _: float) -> None:
+        plan.first_steps(words, str(tmp_path / "plan"), tell)
+
+    monkeypatch.setattr(plan, "in_new_process", call)
 
 
 def group(run: Run, left: int = 1, **more: float) -> RunGroup:
@@ -108,3 +119,140 @@ def test_runs_that_cannot_start_are_refused(in_this_process, overrides, capsys):
     assert "error: nothing could be measured: " in capsys.readouterr().err
     assert main(["plan", *overrides, "seed=1,2"]) == 2
     assert "add --multirun" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- stopped before its end
+
+
+class Clock:
+    """Stands still, unless a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def stopped(
+    monkeypatch: pytest.MonkeyPatch, told: list[list[dict[str, float]]], reason: type[BaseException]
+) -> None:
+    """Measuring tells these costs, a list for each group; a minute passes with each and after the
+    last, when the `reason` to stop comes."""
+    clock, groups = Clock(), iter(told)
+    monkeypatch.setattr(plan, "time", clock)
+
+    def measure(_: list[str], tell: Any, until: float) -> None:
+        costs = next(groups)
+        for cost in costs:
+            clock.now += 60
+            tell(cost)
+        if "peak" not in costs[-1]:
+            clock.now += 60
+            raise reason
+        assert clock.now < until
+
+    monkeypatch.setattr(plan, "in_new_process", measure)
+
+
+SIZES = {"val": 30, "test": 9}
+WHOLE = [SIZES, {"start": 10.0}, {"step": 2.0}, {"evaluation": 0.5}]
+WHOLE.append({"peak": 100.0, "room": 1000.0, "share": 0.5})
+METHODS = "attention=linear,uniform,softmax"
+
+
+def shown(out: str) -> dict[str, str]:
+    """The lines of the table, by the attention."""
+    lines = [line.split() for line in out.splitlines() if "attention=" in line]
+    return {line[-1].removeprefix("attention="): " ".join(line[:-1]) for line in lines}
+
+
+def test_when_the_time_is_up_the_plan_says_what_is_known(
+    overrides: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """One in full, one after its second step, one not begun."""
+    words = [w for w in overrides if not w.startswith("attention=")]
+    stopped(monkeypatch, [WHOLE, [SIZES, {"start": 10.0}, {"step": 3.0}]], plan.Stopped)
+    # Settings may stand on both sides of an option.
+    assert main(["plan", "-m", METHODS, "--minutes", "9.5", *words]) == 0
+    out, err = capsys.readouterr()
+    assert "stopped after 9.5 minutes" in err
+    # 10 + 30 * 2 + (3 * 4 + 2 * 2) * 0.5, and 10 + 30 * 3 without evaluations.
+    assert shown(out) == {
+        "linear": "1 30 2 s 0:01:18 100 all",
+        "uniform": "1 30 3 s over 0:01:40 unknown 1 step",
+        "softmax": "1 30 unknown unknown unknown nothing",
+    }
+    assert (
+        "over 0:02:58 for 3 runs, 1 at once; the time of 1 of them is unknown and not in it" in out
+    )
+    assert "up to 100 of 1,000 MiB, of the runs that were measured" in out
+
+
+def test_a_step_that_did_not_end_is_a_bound(
+    overrides: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """The first step came after ten seconds, and a minute later not yet the second."""
+    stopped(monkeypatch, [[SIZES, {"start": 10.0}]], KeyboardInterrupt)
+    assert main(["plan", *overrides]) == 130
+    out, err = capsys.readouterr()
+    assert "interrupted" in err
+    assert "over 60 s over 0:30:10 unknown the start" in re.sub(" +", " ", out)
+
+
+def test_a_plan_of_which_nothing_is_known_says_so(
+    overrides: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    stopped(monkeypatch, [[SIZES]], plan.Stopped)
+    assert main(["plan", *overrides, "--minutes", "1"]) == 2
+    out, err = capsys.readouterr()
+    assert out.count("unknown") == 3
+    assert "nothing could be measured: give it more --minutes" in err
+    assert main(["plan", *overrides, "--minutes", "0"]) == 2
+    assert "--minutes 0 is no time" in capsys.readouterr().err
+    assert main(["plan", *overrides, "--minutes", "nan"]) == 2
+
+
+def test_measuring_ends_when_the_time_is_up(tmp_path: Path):
+    """The process that measures is killed: it would need longer to import torch."""
+    began, told = time.monotonic(), list[dict[str, float]]()
+    with pytest.raises(plan.Stopped):
+        plan.in_new_process([], told.append, began + 0.3)
+    assert time.monotonic() - began < 5
+    assert told == []
+    with pytest.raises(Exception, match="no setting"):
+        plan.in_new_process(["nonsense"], told.append, began + 600)
+
+
+def exists(group: int) -> bool:
+    """Whether there is a process of this group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_ctrl_c_prints_the_plan(overrides: list[str]):
+    """Sent, as a terminal does, to both processes: while the second method is being measured, what
+    is known of the first is printed, and no traceback."""
+    words = [w for w in overrides if not w.startswith("attention=")]
+    running = start("-m", "lra", "plan", "-m", *words, "attention=linear,uniform", new_session=True)
+    assert running.stdout is not None
+    seen = ""
+    while "measuring 2 of 2" not in seen:
+        seen += (letter := running.stdout.read(1))
+        assert letter, seen
+    os.killpg(running.pid, signal.SIGINT)
+    out = seen + running.communicate(timeout=60)[0]
+    assert running.returncode == 130, out
+    assert "Traceback" not in out
+    table = shown(out[out.index("interrupted") :])
+    assert table["linear"].endswith(" all")
+    assert not table["uniform"].endswith(" all")
+    assert "over " in out
+    for _ in range(100):  # Python's own tracker of resources takes a moment to end
+        if not exists(running.pid):
+            break
+        time.sleep(0.1)
+    assert not exists(running.pid), "a process goes on"
