@@ -11,6 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,8 +73,8 @@ class SubmititLauncher(BaseSubmititLauncher):
 
         if self._EXECUTOR == "slurm" and shutil.which("srun") is None:
             raise UserError(
-                "no SLURM on this machine (there is no srun): run the command on a login node, or "
-                "use hydra/launcher=local"
+                "no SLURM on this machine (there is no srun): run the command on a login node, "
+                "use hydra/launcher=local, or add --dry to see the script"
             )
         wait, jobs = Job.results, iter(enumerate(job_overrides, initial_job_idx))
 
@@ -91,6 +92,29 @@ class SubmititLauncher(BaseSubmititLauncher):
 
 class SlurmLauncher(SubmititLauncher):
     _EXECUTOR = "slurm"
+
+    def script(self, number: int) -> str:
+        """Give the script that submitit would hand to sbatch for so many jobs; write nothing."""
+        from submitit import AutoExecutor
+        from submitit.slurm.slurm import SlurmExecutor
+
+        scripts: list[str] = []
+
+        def write(executor: Any, *_: Any) -> list[Any]:
+            slurm = executor._executor
+            if number > 1:  # as it does itself for an array
+                slurm.parameters["map_count"] = number
+            scripts.append(slurm._make_submission_file_text(slurm._submitit_command_str, ""))
+            return []
+
+        with (
+            tempfile.TemporaryDirectory() as folder,  # the released launcher makes the sweep's
+            patch.object(AutoExecutor, "map_array", write),
+            patch.object(SlurmExecutor, "affinity", return_value=1),  # there may be no SLURM here
+        ):
+            self.config = OmegaConf.create({"hydra": {"sweep": {"dir": folder}}})
+            BaseSubmititLauncher.launch(self, [[]] * number, 0)
+        return scripts[0]
 
 
 class LocalLauncher(SubmititLauncher):

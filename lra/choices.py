@@ -17,6 +17,7 @@ Train one attention on one task of the Long Range Arena.
   lra train -m experiment=demo attention=luna,linear  a sweep
   lra train task=listops attention=luna               half a day on two cores
   lra train task=listops attention=luna --cfg job     show the config alone
+  lra train -m ... hydra/launcher=slurm --dry         show the script for SLURM
 """,
     "convert": """\
 Give a trained softmax model linear attention, on a GLUE task or on images.

@@ -88,6 +88,7 @@ EXAMPLES = """\
   lra table                                   what finished runs have reached
 """
 MULTIRUN = ("-m", "--multirun")
+DRY = "--dry"  # of lra train: the script for SLURM, and no job
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,6 +126,9 @@ def start(command: str, words: Sequence[str]) -> None:
 
     if command == "train":
         _check_choices(words)
+    if DRY in words:
+        _show_script(command, words)
+        return
     typed = sys.argv
 
     def task(cfg: DictConfig) -> float | None:
@@ -145,6 +149,19 @@ def start(command: str, words: Sequence[str]) -> None:
         application(task)()
     finally:
         sys.argv = typed
+
+
+def _show_script(command: str, words: Sequence[str]) -> None:
+    """Print what `hydra/launcher=slurm` would submit."""
+    from lra.sweeps.dry import show_script
+
+    settings = [word for word in words if word not in (DRY, *MULTIRUN)]
+    _for_hydra(settings)  # refuses what is worded badly
+    others = [word for word in settings if word.startswith("-")]
+    if others or command != "train":
+        other = others[0] if others else f"lra {command}"
+        raise UserError(f"{DRY} is for the settings of lra train, and not for {other}")
+    show_script(settings, multirun=len(settings) < len(words) - words.count(DRY))
 
 
 def _for_hydra(words: Sequence[str]) -> list[str]:

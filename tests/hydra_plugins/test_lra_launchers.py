@@ -114,6 +114,31 @@ def test_what_slurm_is_asked_for(tmp_path, monkeypatch):
         assert f"#SBATCH --{line}" in asked
 
 
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_script_of_a_dry_run_is_the_one_that_sbatch_gets(tmp_path, monkeypatch, number):
+    """Of one job, and of an array; an sbatch of ours keeps what it is given."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    from submitit.core.core import Job
+
+    submitted = tmp_path / "bin" / "submitted.sh"
+    submitted.parent.mkdir()
+    for name in ("srun", "sbatch"):
+        program = submitted.with_name(name)
+        program.write_text(f"#!/bin/sh\n/bin/cp $1 {submitted}\necho Submitted batch job 7\n")
+        program.chmod(0o755)
+    params = {"submitit_folder": str(tmp_path / "jobs" / "%j"), "name": "train", "mem_gb": 3}
+    dry = lra_launchers.SlurmLauncher(**params).script(number)
+    assert not (tmp_path / "jobs").exists()
+    monkeypatch.setenv("PATH", str(submitted.parent))
+    monkeypatch.setattr(Job, "results", lambda _: ["done"])
+    slurm = lra_launchers.SlurmLauncher(**params)
+    slurm.config = config(tmp_path)
+    slurm.hydra_context = slurm.task_function = slurm
+    assert slurm.launch(JOBS[:number], 0) == ["done"] * number
+    assert submitted.read_text() == dry
+    assert ("--array=0-2" in dry) is (number == 3)
+
+
 @pytest.mark.parametrize(
     ("accelerator", "devices", "there", "gpus"),
     [
