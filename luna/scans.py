@@ -94,9 +94,9 @@ def weights_by_feature(q: Tensor, k: Tensor, G: Tensor, K: Tensor | None) -> Ten
 
 
 def lower_weights(q: Tensor, k: Tensor, G: Tensor) -> Tensor:
-    """Of j <= i. The two factors of a product share its decay: e^G on the queries, e^-G on the keys,
-    which few tokens alone can do without overflow. Of more the second half meets the first at
-    their border, where no exponent is above 0."""
+    """Of j <= i. The two factors of a product share its decay, e^G on the queries, e^-G on the
+    keys: few tokens can do so without overflow. Of more the second half meets the first at their
+    border, where no exponent is above 0."""
     C = G.shape[-2]
     if C <= BLOCK:
         return ((q * G.exp()) @ (k * (-G).exp()).mT).tril()
