@@ -110,7 +110,9 @@ class QKV(Mixer):
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         self._check_inputs(x, mask)
         q, k, v = self._heads(x, mask)
-        hidden = x if self.attention.traits().needs_x else None
+        # A tensor of its own: an attention's backward pass ends with the gradients of its inputs,
+        # and that of x is complete only behind the projections, which would be counted with it.
+        hidden = x.view_as(x) if self.attention.traits().needs_x else None
         strict = self.attention.profile == "strict"
         out = self.attention(q, k, v, mask, hidden, zeroed=strict)
         return self._merge(out, v, x, mask)

@@ -146,7 +146,8 @@ def states(case: Case) -> None:
             numbers <= most, f"a state has {numbers} numbers an example, at most {most} are needed"
         )
     token = [t[:, :, 0] for t in (q, k, v)]
-    one = (*(t[:1] for t in token), x[:1, 0])
-    refused("this state does not belong to these tokens", attention.step, state, *one[: 3 + reads])
-    refused("q must be", attention.step, state, token[0][..., :8], *token[1:])
-    refused("q must be", attention.step, state, *(t[:, :1] for t in token))
+    hidden = [x[:, 0]] if reads else []
+    one = [t[:1] for t in (*token, *hidden)]
+    refused("this state does not belong to these tokens", attention.step, state, *one)
+    refused("q must be", attention.step, state, token[0][..., :8], *token[1:], *hidden)
+    refused("q must be", attention.step, state, *(t[:, :1] for t in token), *hidden)

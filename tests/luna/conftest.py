@@ -14,6 +14,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "hedgehog": [{"normalisation": "exp"}, {"normalisation": "softmax_joint"}],
     "informer": [{"budget": 4}],
     "linformer": [{"share": "none"}],
+    "lion": [{"gates": "x"}, {"decay": "fixed"}, {"decay": "none"}],
     "local": [{"block": 8, "look_back": 1, "look_ahead": 2}],
     "longformer": [{"left": 5, "right": 3}, {"left": 2, "right": 9, "global_tokens": [0, 30]}],
     "luna": [

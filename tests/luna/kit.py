@@ -7,6 +7,7 @@ N(0, 1) with a fixed seed; results are compared on valid rows, by the largest ab
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -43,6 +44,28 @@ def qkv(
 
 def mask_of(kind: str, batch: int = B, n: int = N) -> Tensor:
     return cases.mask_of(kind, n, batch)
+
+
+def wave(shape: tuple[int, ...], shift: float, scale: float = 1.0) -> Tensor:
+    """Numbers that every machine makes alike: inputs of golden values."""
+    steps = torch.arange(math.prod(shape), dtype=torch.float64)
+    return scale * torch.sin(0.1 * steps + shift).reshape(shape)
+
+
+def assert_golden(
+    out: Tensor,
+    first: Sequence[float],
+    total: float,
+    sizes: float = 0.0,
+    *,
+    close: float = 1e-6,
+) -> None:
+    """Hold the first values, the sum of all, and (if given) that of their sizes, to a golden."""
+    expected = torch.tensor(first, dtype=torch.float64)
+    found = out.detach().flatten()
+    torch.testing.assert_close(found[: len(first)], expected, rtol=0, atol=close)
+    assert abs(found.sum() - total) < 10 * close
+    assert not sizes or abs(found.abs().sum() - sizes) < 10 * close
 
 
 def normalised(sums: Sequence[Tensor], *, eps: float = 1e-6, signed: bool = False) -> Tensor:

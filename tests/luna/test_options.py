@@ -30,6 +30,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("linear", {"eps": 0.0}, "greater than 0, got 0"),
     ("linformer", {"k": 0}, "at least 1"),
     ("linformer", {"init_std": 0.0}, "greater than 0"),
+    ("lion", {"decay": "free"}, "lion.decay must be one of 'selective', 'fixed', 'none'"),
+    ("lion", {"gates": "v"}, "lion.gates must be one of 'k', 'x'"),
     ("local", {"block": 0}, "local.block must be at least 1"),
     ("local", {"look_back": -1}, "must be at least 0"),
     ("local", {"look_ahead": 1} | OFFICIAL, "must be 0 under profile official"),

@@ -54,6 +54,8 @@ DEFINED: dict[str, Callable[[int], int]] = {
     "cosformer": lambda n: sums(n, 2 * D),
     "hedgehog": lambda n: 2 * (2 * n * D * D) + sums(n, 2 * D),
     "linear": lambda n: sums(n, D),
+    # Two directions, each writes and reads [v, 1]; a gate reads the key.
+    "lion": lambda n: 2 * 4 * n * D * (D + 1) + 2 * n * D,
     "lotformer": lambda n: 8 * n * 32 * D + 50 * 10 * n * 32,
     # For q and for k 8 projections, and for each of them 8 networks of 64 hidden units.
     "luna": lambda n: 2 * (2 * n * 8 * D + 8 * 8 * n * 4 * 64) + sums(n, 8 * 8),
@@ -67,6 +69,14 @@ DEFINED: dict[str, Callable[[int], int]] = {
 @pytest.mark.parametrize("attention", DEFINED)
 def test_flops_of_a_head_by_hand(attention: str):
     assert head_flops(attention, 1024) == DEFINED[attention](1024)
+
+
+@pytest.mark.parametrize("gates", ["k", "x"])
+def test_a_gate_on_the_hidden_states_counts_no_projection_as_its_own(gates: str):
+    """Three times the forward pass are both, to the last product."""
+    run = composed("compute=report", "task=listops", "attention=lion", f"attention.gates={gates}")
+    total = count_run(run)
+    assert total.training_flops == 3 * total.flops
 
 
 @pytest.mark.parametrize("attention", sorted({*luna.names()} - {"uniform"}))
