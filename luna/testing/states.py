@@ -83,7 +83,7 @@ def layers(subject: Subject) -> None:
     if same:
         last.load_state_dict(first.state_dict())
         same = torch.equal(subject.trained_output(first), subject.trained_output(last))
-    declared = subject.case.cls.declared.layers_differ
+    declared = first.traits().layers_differ
     hold(
         same != declared,
         f"layers {'are alike' if same else 'differ'}: declare layers_differ={not same}",

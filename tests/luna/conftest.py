@@ -11,6 +11,12 @@ from luna.testing import Case
 # with several blocks, chunks, landmarks to a sequence.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "agent": [{"agents": 8}],
+    "gla": [
+        {"gates": "x", "norm": False},
+        {"decay": "scalar"},
+        {"decay": "fixed", "norm": False},
+        {"keys": "complement", "norm": False},
+    ],
     "hedgehog": [{"normalisation": "exp"}, {"normalisation": "softmax_joint"}],
     "informer": [{"budget": 4}],
     "linformer": [{"share": "none"}],
