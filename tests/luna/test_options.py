@@ -21,6 +21,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("bigbird", {"random_blocks": -1}, "bigbird.random_blocks must be at least 0"),
     ("conv", {"kernel": 4}, "conv.kernel must be odd and at least 1, got 4"),
     ("cosformer", CAUSAL | PUBLISHED, "constant horizon"),
+    ("ema", {"dims": 0}, "dims must be at least 1"),
+    ("ema", CAUSAL | {"lag0": "twice"}, "has no causal form: use lag0='once'"),
     ("flowformer", CAUSAL | PUBLISHED, "no causal form under profile=published"),
     ("gla", {"rank": 0}, "rank must be at least 1"),
     ("gla", {"decay": "none"}, "gla.decay must be one of 'vector', 'scalar', 'fixed'"),

@@ -1,0 +1,129 @@
+"""EMA: exponential moving averages of every channel, several for each, in both directions: the
+first part of Mega. Ma et al. (2022), https://arxiv.org/abs/2209.10655
+
+    u = W_u x     p = sigmoid(delta), a = sigmoid(alpha), r = 1 - p a in (0, 1)
+    s_t = r s_(t-1) + p beta u_t     N averages of a channel, each one number
+    K[l] = N^(-1/2) sum_m gamma_m p_m beta_m r_m^l     = N^(-1/2) gamma . s after an impulse
+    y_i = sum_(j <= i) K[i - j] u_j + sum_(j > i) K'[j - i] u_j
+    out = W_o silu(y + omega u)
+
+K' has parameters of its own, all of them. In the authors' code both kernels have a lag 0
+(`lag0=twice`, preset `published`); then the last row of a prefix is not that of the causal form,
+so here it counts once. Mega has its averages between its norm and its gates, without W_u and W_o.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from luna.base import LunaError, Mask, Mixer, Paper, Place, Traits, at_least, register
+from luna.mixers.s4d import convolve
+
+CHUNK = 64  # of tokens in the causal form, and of lags; no result depends on it
+
+
+class Averages(nn.Module):
+    """The parameters of one direction, each (E, N), as the authors draw them: a memory of about
+    four tokens, and signs that alternate."""
+
+    def __init__(self, channels: int, dims: int):
+        super().__init__()
+        signs = torch.tensor([1.0, -1.0]).repeat(dims)[:dims]
+        self.delta = nn.Parameter(0.2 * torch.randn(channels, dims))
+        self.alpha = nn.Parameter(0.2 * torch.randn(channels, dims))
+        self.beta = nn.Parameter(signs + 0.02 * torch.randn(channels, dims))
+        self.gamma = nn.Parameter(torch.randn(channels, dims))
+
+    def system(self) -> tuple[Tensor, Tensor, Tensor]:
+        """log r, what a token gives to an average, and what the output takes from it, all (E, N).
+        r = 1 - p + p (1 - a), a sum that does not round to 0."""
+        kept = F.logsigmoid(self.delta) + F.logsigmoid(-self.alpha)
+        log_r = torch.logaddexp(F.logsigmoid(-self.delta), kept)
+        taken = self.gamma * self.gamma.shape[1] ** -0.5
+        return log_r, self.delta.sigmoid() * self.beta, taken
+
+    def kernel(self, n: int) -> Tensor:
+        """K (E, n)."""
+        log_r, given, taken = self.system()
+        return kernel(given * taken, log_r, n)
+
+
+def powers(log_r: Tensor, n: int) -> Tensor:
+    """r^l for l = 0 ... n - 1: (E, N, n)."""
+    lags = torch.arange(n, dtype=log_r.dtype, device=log_r.device)
+    return (log_r.unsqueeze(-1) * lags).exp()
+
+
+def kernel(weights: Tensor, log_r: Tensor, n: int) -> Tensor:
+    """sum_m weights_m r_m^l, (E, n), with l a row and a column of a table, so that no tensor is
+    (E, N, n)."""
+    rows = weights.unsqueeze(-1) * powers(CHUNK * log_r, -(-n // CHUNK))
+    return (rows.mT @ powers(log_r, CHUNK)).flatten(1)[:, :n]
+
+
+@register("ema")
+class EMA(Mixer):
+    paper = Paper(
+        title="Mega: Moving Average Equipped Gated Attention",
+        year=2022,
+        url="https://arxiv.org/abs/2209.10655",
+    )
+    complexity = "O(n E (E + N + log n))"
+    declared = Traits(causal_form=True, equivariant=False, holes_are_time=True)
+
+    def __init__(self, place: Place, *, dims: int = 16, lag0: Literal["once", "twice"] = "once"):
+        super().__init__(place)
+        at_least("ema", 1, dims=dims)
+        if place.causal and lag0 == "twice":
+            raise LunaError(
+                "ema.lag0='twice' counts a token in both directions and has no causal form: use "
+                "lag0='once'"
+            )
+        E, self.lag0 = place.d_model, lag0
+        self.ahead = Averages(E, dims)
+        if not self.causal:
+            self.behind = Averages(E, dims)
+        self.omega = nn.Parameter(torch.randn(E))
+        self.inward = nn.Linear(E, E, bias=False)  # so that u is 0 where x is: at padding
+        self.outward = nn.Linear(E, E)
+
+    def mix(self, x: Tensor, mask: Mask) -> Tensor:
+        """x (B, n, E), 0 at padding: a token that adds nothing, while time goes on."""
+        if self.causal:  # an FFT's rounding would carry later tokens into earlier outputs
+            return self.mix_from(None, x, mask)[1]
+        u, n = self.inward(x), x.shape[1]
+        back = self.behind.kernel(n + 1)
+        y = convolve(u.mT, self.ahead.kernel(n), back[:, 1:]).mT
+        if self.lag0 == "twice":
+            y = y + back[:, 0] * u
+        return self.outward(F.silu(y + self.omega * u))
+
+    def mix_from(self, state: Any, x: Tensor, mask: Mask) -> tuple[Any, Tensor]:
+        """The averages s (B, E, N) after these tokens, and their outputs, chunk by chunk."""
+        u, (log_r, given, taken) = self.inward(x), self.ahead.system()
+        s = u.new_zeros(len(x), *given.shape) if state is None else state[0]
+        length = min(CHUNK, x.shape[1])
+        power, places = powers(log_r, length + 1), torch.arange(length, device=x.device)
+        lag = places.unsqueeze(1) - places
+        K = kernel(given * taken, log_r, length)
+        inside = K[:, lag.clamp(min=0)].masked_fill(lag < 0, 0)  # (E, i, j)
+        out = []
+        for part in u.split(CHUNK, 1):
+            n = part.shape[1]
+            y = torch.einsum("eij,bje->bie", inside[:, :n, :n], part)
+            out.append(y + torch.einsum("bem,emi->bie", s * taken, power[..., 1 : n + 1]))
+            fed = given.unsqueeze(-1) * power[..., :n].flip(-1)
+            s = power[..., n] * s + torch.einsum("emi,bie->bem", fed, part)
+        return (s,), self.outward(F.silu(torch.cat(out, 1) + self.omega * u))
+
+    def flops(self, x: Tensor, *_: Any) -> int:
+        """Projections, kernels (2 a multiply-add), 3 FFTs, a product of spectra."""
+        B, n, E = x.shape
+        kernels = 2 * (1 if self.causal else 2) * self.ahead.gamma.numel() * n
+        fft = E * (3 * 5 * n * math.ceil(math.log2(2 * n)) + 6 * (n + 1))
+        return B * (4 * n * E * E + kernels + fft)
