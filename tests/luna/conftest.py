@@ -11,6 +11,10 @@ from luna.testing import Case
 # with several blocks, chunks, landmarks to a sequence.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "agent": [{"agents": 8}],
+    "fastfood": [
+        {"features": "prf", "blocks": 2, "share": "head"},
+        {"smoothing": 0.0, "blocks": 3},
+    ],
     "gla": [
         {"gates": "x", "norm": False},
         {"decay": "scalar"},
