@@ -23,6 +23,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "hedgehog": [{"normalisation": "exp"}, {"normalisation": "softmax_joint"}],
     "informer": [{"budget": 4}],
+    "klt": [{"kind": "gmm_rks"}, {"kind": "gmm_rks", "smoothing": 1.5, "m": 8}],
     "linformer": [{"share": "none"}],
     "lion": [{"gates": "x"}, {"decay": "fixed"}, {"decay": "none"}],
     "local": [{"block": 8, "look_back": 1, "look_ahead": 2}],

@@ -45,6 +45,7 @@ BREAKS = {
     ("bigbird", "official"): "its graph comes from numpy's generator",
     ("informer", "strict"): "draws samples from its generator",
     ("informer", "published"): "draws samples from its generator",
+    ("klt", "strict"): "draws samples from its generator",
     ("performer", "official"): "redraws its features in every forward",
     ("reformer", "official"): "draws rotations from its generator",
     ("skyformer", "strict"): "draws landmarks from its generator",

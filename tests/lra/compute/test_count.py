@@ -57,6 +57,8 @@ DEFINED: dict[str, Callable[[int], int]] = {
     # Two directions, each writes and reads; a map through 16 numbers to the decay of each feature.
     "gla": lambda n: 2 * 4 * n * D * D + 2 * n * (D * 16 + 16 * D),
     "hedgehog": lambda n: 2 * (2 * n * D * D) + sums(n, 2 * D),
+    # 128 samples for queries and for keys.
+    "klt": lambda n: 2 * (2 * n * D * 128) + sums(n, 128),
     "linear": lambda n: sums(n, D),
     # Two directions, each writes and reads [v, 1]; a gate reads the key.
     "lion": lambda n: 2 * 4 * n * D * (D + 1) + 2 * n * D,
