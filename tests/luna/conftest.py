@@ -15,6 +15,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"features": "prf", "blocks": 2, "share": "head"},
         {"smoothing": 0.0, "blocks": 3},
     ],
+    "deltanet": [{"norm": False}, {"negative": True}],
+    "gated_deltanet": [{"gates": "x", "norm": False}],
     "gla": [
         {"gates": "x", "norm": False},
         {"decay": "scalar"},

@@ -54,6 +54,9 @@ DEFINED: dict[str, Callable[[int], int]] = {
     "cosformer": lambda n: sums(n, 2 * D),
     # Butterflies and diagonals of queries and keys, then cosines, sines and a constant.
     "fastfood": lambda n: 2 * n * (2 * D * 5 + 4 * D) + sums(n, 2 * D + 1),
+    # Two directions, each reads under the key, writes and reads for the query; one gate, or two.
+    "deltanet": lambda n: 2 * 6 * n * D * D + 2 * n * D,
+    "gated_deltanet": lambda n: 2 * 6 * n * D * D + 2 * 2 * n * D,
     # Two directions, each writes and reads; a map through 16 numbers to the decay of each feature.
     "gla": lambda n: 2 * 4 * n * D * D + 2 * n * (D * 16 + 16 * D),
     "hedgehog": lambda n: 2 * (2 * n * D * D) + sums(n, 2 * D),

@@ -1,0 +1,167 @@
+"""Gated DeltaNet in both directions: a state that corrects what it holds under a key, and forgets.
+Yang et al. (2024), https://arxiv.org/abs/2412.06464
+
+    S_i = e^(g_i) (I - beta_i k_i k_i^T) S_(i-1) + beta_i k_i v_i^T     o_i = S_i^T q_i / sqrt(d)
+    q, k = silu of the projections, of length 1
+    beta_i = sigmoid(w . k_i + b)            twice that with `negative`
+    g_i = -a_h softplus(u . k_i + c)         of each head
+    out_i = gain * o_i / rms(o_i)            of each head
+
+`deltanet` (Yang et al. 2024, https://arxiv.org/abs/2406.06484) is the same with g = 0. A key that
+was written before is overwritten where linear attention adds: with beta = 1 and the same key twice
+the second value replaces the first. With beta up to 2 the state may change its sign along a key,
+which lets it track states (Grazzi et al. 2024, https://arxiv.org/abs/2411.12537).
+
+The papers are about language models. Both ways, the same recurrence runs from the end too, and a
+token's own weight, beta_i q_i . k_i / sqrt(d), counts once.
+
+The published gates read the hidden states x (`gates=x`, preset `published`). By default they read
+the key's projection, before silu: in a matched comparison all methods are functions of the same
+q, k, v. The norm stays: without it outputs begin at 3 % of the size of values. Left out: silu of
+the values, which are as in every other row; and a short convolution, which the authors call
+crucial, and a gate on the output, which an `Around` (luna/qkv.py) puts around any method.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from luna.base import AttentionTraits, LunaError, Mask, Paper, Rate, Slot, register, zero_padding
+from luna.delta import delta_scan, dense_delta
+from luna.gates import Gates, Source
+from luna.streaming import StreamingAttention
+from luna.surround import HeadNorm
+
+TINY = 1e-6  # of squared lengths, as in the authors' kernels: a zero key stays zero
+EPS = 1e-5  # of the norm
+STEPS = (1e-3, 0.1)  # softplus(c) at the start is log-uniform between these
+SMALLEST_STEP = 1e-4
+RATES = (0.01, 16.0)  # a_h at the start is uniform between these; the authors begin at 0
+
+
+class DeltaState(NamedTuple):
+    S: Tensor  # (B, H, d, e)
+
+
+class DeltaRule(StreamingAttention):
+    """What both have in common; a subclass says whether there is a decay."""
+
+    complexity = "O(n d (d + e))"
+    declared = StreamingAttention.declared.but(
+        equivariant=False,
+        row_stochastic=False,
+        convex=False,
+    )
+    chunk = 64
+    gated: bool
+
+    def __init__(
+        self, slot: Slot, *, gates: Source = "k", negative: bool = False, norm: bool = True
+    ):
+        super().__init__(slot)
+        H, d = slot.n_heads, slot.head_dim
+        self.highest = 2.0 if negative else 1.0  # beta
+        self.write = Gates(gates, H, d)
+        self.norm = HeadNorm(H, d, EPS) if norm else None
+        if self.gated:
+            self.step_size = Gates(gates, H, d)
+            self.log_rate = nn.Parameter(torch.empty(H).uniform_(*RATES).log())
+            self._begin_with_small_steps()
+
+    @torch.no_grad()
+    def _begin_with_small_steps(self) -> None:
+        low, high = (math.log(step) for step in STEPS)
+        step = torch.empty(self.n_heads).uniform_(low, high).exp().clamp_min(SMALLEST_STEP)
+        bias = self.step_size.map.bias
+        assert bias is not None
+        bias.copy_((step + torch.log(-torch.expm1(-step))).view_as(bias))  # softplus of it is step
+
+    def _traits(self) -> AttentionTraits:
+        facts = self.declared.but(needs_x=self.write.source == "x")
+        if self.norm is None:
+            return facts
+        return facts.but(has_matrix=False, exempt={"d_v": "its gains belong to channels"})
+
+    def _read(
+        self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q, k, beta and g of the recurrence; beta and g are 0 at padding."""
+        beta = zero_padding(self.highest * self.write(k, x).sigmoid(), mask)
+        g = torch.zeros_like(beta)
+        if self.gated:
+            rate = self.log_rate.to(k.dtype).exp().view(-1, 1, 1)
+            g = zero_padding(-rate * F.softplus(self.step_size(k, x)), mask)
+        return unit(F.silu(q)) * self.head_dim**-0.5, unit(F.silu(k)), beta, g
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
+        if self.causal:
+            return self.causal_from(None, q, k, v, mask, x)[1]
+        q, k, beta, g = self._read(q, k, mask, x)
+        _, ahead = delta_scan(q, k, v, beta, g, chunk=self.chunk)
+        own = beta * (q * k).sum(-1, keepdim=True) * v  # in both, and to be counted once
+        q, k, v, beta, g = (t.flip(2) for t in (q, k, v, beta, g))
+        _, back = delta_scan(q, k, v, beta, g, chunk=self.chunk)
+        return self._normed(ahead + back.flip(2) - own)
+
+    def causal_from(
+        self,
+        state: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Mask,
+        x: Tensor | None = None,
+    ) -> tuple[DeltaState, Tensor]:
+        q, k, beta, g = self._read(q, k, mask, x)
+        before = None if state is None else state.S
+        S, out = delta_scan(q, k, v, beta, g, before, self.chunk)
+        return DeltaState(S), self._normed(out)
+
+    def _normed(self, out: Tensor) -> Tensor:
+        if self.norm is None:
+            return out
+        if out.shape[-1] != self.head_dim:
+            raise LunaError(
+                f"{self.name}'s norm has a gain for each of {self.head_dim} channels of a head, "
+                f"and the values have {out.shape[-1]}: use norm=false"
+            )
+        normed: Tensor = self.norm(out)
+        return normed
+
+    def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
+        q, k, beta, g = self._read(q, k, mask, x)
+        A = dense_delta(q, k, beta, g)
+        if self.causal:
+            return A
+        behind = [t.flip(2) for t in (q, k, beta, g)]
+        back = dense_delta(*behind).flip(2, 3)
+        return A + back.triu(1)
+
+    def flops(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """By the recurrence: 2 d e each to read what the key holds, to write, and to read for the
+        query, in each direction."""
+        B, H, n, d = q.shape
+        directions = 1 if self.causal else 2
+        gates = self.write.cost(k) + (self.step_size.cost(k) if self.gated else 0)
+        return directions * 6 * B * H * n * d * v.shape[-1] + gates
+
+
+def unit(t: Tensor) -> Tensor:
+    """Rows of length 1; a row of 0 stays 0."""
+    return t * (t.square().sum(-1, keepdim=True) + TINY).rsqrt()
+
+
+@register("gated_deltanet")
+class GatedDeltaNet(DeltaRule):
+    paper = Paper(
+        "Gated Delta Networks: Improving Mamba2 with Delta Rule",
+        2024,
+        "https://arxiv.org/abs/2412.06464",
+    )
+    gated = True
+    rates = dict.fromkeys(("log_rate", "step_size.map.bias"), Rate(decay=False))

@@ -1,0 +1,203 @@
+"""DeltaNet and Gated DeltaNet: their recurrence, the authors' numbers, and what the rule does."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import silu, softplus
+
+from luna import LunaError
+from luna.attention.gated_deltanet import DeltaRule
+from luna.delta import delta_scan, dense_delta
+
+from ..kit import assert_defined, assert_golden, build, by_example, difference, qkv, shaken, wave
+
+BOTH = pytest.mark.parametrize("name", ["deltanet", "gated_deltanet"])
+
+
+def of_length_1(t: Tensor) -> Tensor:
+    return t / (t.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:
+    """S_i^T q_i, token by token: forget, read what the key holds, write the difference."""
+    S, out = torch.zeros(*k.shape[:2], k.shape[3], v.shape[3], dtype=k.dtype), []
+    for i in range(q.shape[2]):
+        S = g[:, :, i, :, None].exp() * S
+        held = torch.einsum("bhd,bhde->bhe", k[:, :, i], S)
+        written = beta[:, :, i] * (v[:, :, i] - held)
+        S = S + k[:, :, i, :, None] * written[:, :, None]
+        out.append(torch.einsum("bhd,bhde->bhe", q[:, :, i], S))
+    return torch.stack(out, 2)
+
+
+def gates(method: DeltaRule, k: Tensor) -> tuple[Tensor, Tensor]:
+    """beta and g as the header has them."""
+
+    def logits(gate: Any) -> Tensor:
+        return k @ gate.map.weight.mT + gate.map.bias.unsqueeze(1)
+
+    beta = method.highest * logits(method.write).sigmoid()
+    if not method.gated:
+        return beta, torch.zeros_like(beta)
+    return beta, -method.log_rate.exp().view(-1, 1, 1) * softplus(logits(method.step_size))
+
+
+@BOTH
+@pytest.mark.parametrize("options", [{}, {"negative": True}, {"causal": True}], ids=str)
+def test_formula(name: str, options: dict[str, Any]):
+    method = shaken(name, norm=False, **options)
+
+    def defined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        given = *gates(method, k), q, k
+        beta, g, q, k = given[0], given[1], of_length_1(silu(q)), of_length_1(silu(k))
+        out = recurrence(q, k, v, beta, g)
+        if not method.causal:
+            back = recurrence(*(t.flip(2) for t in (q, k, v, beta, g))).flip(2)
+            out = out + back - beta * (q * k).sum(-1, keepdim=True) * v
+        return out / math.sqrt(32)
+
+    assert_defined(method, by_example(defined), d_v=5)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 16, 37, 64])
+@pytest.mark.parametrize("strength", [0.1, 3.0])
+def test_chunks_are_the_recurrence(chunk: int, strength: float):
+    """Around the borders of chunks, after a state, with gradients."""
+    q, k = (of_length_1(wave((2, 2, 37, 8), s, 2.0)) for s in (0, 1))
+    v = wave((2, 2, 37, 5), 2)
+    beta = (2 * wave((2, 2, 37, 1), 0.3, 4).sigmoid()).requires_grad_()
+    g = (-strength * wave((2, 2, 37, 1), 0.7).square()).requires_grad_()
+    state, first = delta_scan(
+        q[:, :, :11], k[:, :, :11], v[:, :, :11], beta[:, :, :11], g[:, :, :11]
+    )
+    _, second = delta_scan(*(t[:, :, 11:] for t in (q, k, v, beta, g)), state, chunk)
+    expected = recurrence(q, k, v, beta, g)
+    assert difference(torch.cat([first, second], 2), expected) < 1e-12
+    weights = wave((2, 2, 37, 5), 5)
+    whole = delta_scan(q, k, v, beta, g, chunk=chunk)[1]
+    ours = torch.autograd.grad((whole * weights).sum(), (beta, g))
+    theirs = torch.autograd.grad((expected * weights).sum(), (beta, g))
+    assert all(difference(a, b) < 1e-11 for a, b in zip(ours, theirs, strict=True))
+
+
+def given(shift: float = 0.0) -> tuple[Tensor, ...]:
+    """What the goldens are of: q, k, v (1, 2, 6, .), beta and g; `shift` moves the gates."""
+    q, k = (wave((1, 6, 2, 3), s).transpose(1, 2) for s in (0, 1))
+    v = wave((1, 6, 2, 2), 2).transpose(1, 2)
+    q, k = (t / t.norm(dim=-1, keepdim=True) for t in (q, k))
+    beta = wave((1, 6, 2), 0.2 - shift, 2).sigmoid()
+    g = -softplus(wave((1, 6, 2), 0.9 - shift))
+    return q / 3**0.5, k, v, *(t.transpose(1, 2).unsqueeze(-1) for t in (beta, g))
+
+
+def test_the_authors_numbers():
+    """Of the recurrences in fla-org/flash-linear-attention, one direction."""
+    q, k, v, beta, g = given()
+    first = [0.251399, 0.238657, 0.295733, 0.272765, 0.294795, 0.263032]
+    first += [0.238068, 0.199590, 0.165921, 0.122143, 0.078103, 0.031068]
+    for chunk in (4, 64):
+        _, out = delta_scan(q, k, v, beta, g, chunk=chunk)
+        assert_golden(out.transpose(1, 2), first, 2.990457, 4.939955)
+    first = [0.251399, 0.238657, 0.365580, 0.330229, 0.237794, 0.187328]
+    first += [0.041719, -0.015924, 0.189609, 0.216805, 0.063432, 0.058832]
+    assert_golden(delta_scan(q, k, v, beta, 0 * g)[1], first, 3.383989)
+    assert_golden(dense_delta(q, k, beta, 0 * g) @ v, first, 3.383989)
+
+
+@BOTH
+def test_the_norm(name: str):
+    plain, normed = shaken(name, norm=False), shaken(name)
+    normed.load_state_dict(plain.state_dict(), strict=False)
+    out = plain(*qkv())
+    rms = (out.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    assert difference(normed(*qkv()), normed.norm.gain * out / rms) < 1e-10
+    with pytest.raises(LunaError, match="a gain for each of 32 channels"):
+        normed(*qkv(d_v=5))
+
+
+def test_the_published_gates_read_the_hidden_states():
+    method = shaken("gated_deltanet", gates="x", norm=False)
+    q, k, v = qkv()
+    x = wave((2, 64, 64), 0.5, 3.0)
+
+    def logits(gate: Any) -> Tensor:
+        return (x @ gate.map.weight[0].mT + gate.map.bias).transpose(1, 2).unsqueeze(-1)
+
+    beta = logits(method.write).sigmoid()
+    g = -method.log_rate.exp().view(-1, 1, 1) * softplus(logits(method.step_size))
+    q, k = of_length_1(silu(q)) / math.sqrt(32), of_length_1(silu(k))
+    back = recurrence(*(t.flip(2) for t in (q, k, v, beta, g))).flip(2)
+    expected = recurrence(q, k, v, beta, g) + back - beta * (q * k).sum(-1, keepdim=True) * v
+    given = qkv()
+    assert difference(method(*given, None, x), expected) < 1e-10
+
+
+def rule(k: Tensor, v: Tensor, beta: float, q: Tensor | None = None) -> Tensor:
+    """The last output of the plain rule, keys and values (n, .)."""
+    k, v = k[None, None].double(), v[None, None].double()
+    b = torch.full_like(k[..., :1], beta)
+    q = k if q is None else q.expand_as(k).double()
+    return delta_scan(q, k, v, b, torch.zeros_like(b))[1][0, 0, -1]
+
+
+def test_a_second_value_replaces_the_first():
+    key, v = torch.eye(4)[:1].expand(2, 4), torch.tensor([[1.0, 2.0], [30.0, 40.0]])
+    assert torch.equal(rule(key, v, 1.0), v[1].double())
+
+
+def test_orthogonal_keys_are_added_as_by_linear_attention():
+    k, v = torch.eye(4), wave((4, 3), 1)
+    q = torch.tensor([1.0, -2.0, 3.0, 0.5])
+    assert difference(rule(k, v, 1.0, q), q.double() @ v) < 1e-14
+
+
+def test_nothing_is_written_without_beta():
+    assert rule(torch.eye(4), wave((4, 3), 1), 0.0).abs().max() == 0
+
+
+def test_twice_the_difference_turns_what_is_held_around():
+    """With v = 0 and beta = 2 the state is reflected: what the key holds changes its sign."""
+    key, held = torch.eye(4)[:1].expand(2, 4), torch.tensor([[1.0, 2.0], [0.0, 0.0]])
+    k, v = key[None, None].double(), held[None, None].double()
+    beta = torch.tensor([1.0, 2.0]).view(1, 1, 2, 1).double()
+    out = delta_scan(k, k, v, beta, torch.zeros_like(beta))[1][0, 0]
+    assert torch.equal(out[1], -out[0])
+
+
+@BOTH
+def test_directions_are_alike(name: str):
+    method, given = shaken(name), qkv()
+    flipped = method(*(t.flip(2) for t in given)).flip(2)
+    assert difference(flipped, method(*given)) < 1e-12
+
+
+def test_at_the_start_states_last_and_outputs_have_the_size_of_values():
+    torch.manual_seed(0)
+    method = build("gated_deltanet").double()
+    given = qkv(4, 2, 512)
+    steps = softplus(method.step_size.map.bias.detach())
+    assert ((steps >= 1e-4) & (steps <= 0.1)).all()
+    assert 0.9 < method(*given).square().mean().sqrt() < 1.1
+
+
+@BOTH
+def test_long_sequences_in_float32_and_bfloat16(name: str):
+    method = build(name)
+    q, k, v = qkv(1, 2, 8192)
+    exact = method.double()(q, k, v)
+    single = method.float()(q.float(), k.float(), v.float())
+    assert (single - exact).norm() / exact.norm() < 1e-5
+    half = method(q.bfloat16(), k.bfloat16(), v.bfloat16())
+    assert (half - exact).norm() / exact.norm() < 2e-2
+
+
+@BOTH
+def test_large_inputs_stay_finite(name: str):
+    method = build(name)
+    out = method(*(1e3 * t.float() for t in qkv()))
+    assert out.isfinite().all()
