@@ -13,14 +13,19 @@ product of two, the first one without a bias.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from luna.errors import LunaError
 from luna.feature_maps.headwise import HeadwiseLinear
 
 Source = Literal["k", "x"]
+
+STEPS = (1e-3, 0.1)  # softplus of a gate of steps is log-uniform between these at the start
+SMALLEST_STEP = 1e-4
 
 
 class Gates(nn.Module):
@@ -67,3 +72,13 @@ class Gates(nn.Module):
         """FLOPs of the maps for these tokens (B, H, n, d)."""
         weights = sum(p.numel() for name, p in self.named_parameters() if name.endswith("weight"))
         return 2 * len(k) * k.shape[2] * weights
+
+
+@torch.no_grad()
+def begin_with_small_steps(gates: Gates) -> None:
+    """Set the bias of gates whose softplus is a step in time, as Mamba-2 and its kin begin."""
+    bias = gates.map.bias
+    assert bias is not None
+    low, high = (math.log(step) for step in STEPS)
+    step = torch.empty_like(bias).uniform_(low, high).exp().clamp_min(SMALLEST_STEP)
+    bias.copy_(step + torch.log(-torch.expm1(-step)))  # softplus of it is the step

@@ -24,7 +24,6 @@ crucial, and a gate on the output, which an `Around` (luna/qkv.py) puts around a
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -33,14 +32,12 @@ from torch import Tensor, nn
 
 from luna.base import AttentionTraits, LunaError, Mask, Paper, Rate, Slot, register, zero_padding
 from luna.delta import delta_scan, dense_delta
-from luna.gates import Gates, Source
+from luna.gates import Gates, Source, begin_with_small_steps
 from luna.streaming import StreamingAttention
 from luna.surround import HeadNorm
 
 TINY = 1e-6  # of squared lengths, as in the authors' kernels: a zero key stays zero
 EPS = 1e-5  # of the norm
-STEPS = (1e-3, 0.1)  # softplus(c) at the start is log-uniform between these
-SMALLEST_STEP = 1e-4
 RATES = (0.01, 16.0)  # a_h at the start is uniform between these; the authors begin at 0
 
 
@@ -71,15 +68,7 @@ class DeltaRule(StreamingAttention):
         if self.gated:
             self.step_size = Gates(gates, H, d)
             self.log_rate = nn.Parameter(torch.empty(H).uniform_(*RATES).log())
-            self._begin_with_small_steps()
-
-    @torch.no_grad()
-    def _begin_with_small_steps(self) -> None:
-        low, high = (math.log(step) for step in STEPS)
-        step = torch.empty(self.n_heads).uniform_(low, high).exp().clamp_min(SMALLEST_STEP)
-        bias = self.step_size.map.bias
-        assert bias is not None
-        bias.copy_((step + torch.log(-torch.expm1(-step))).view_as(bias))  # softplus of it is step
+            begin_with_small_steps(self.step_size)
 
     def _traits(self) -> AttentionTraits:
         facts = self.declared.but(needs_x=self.write.source == "x")

@@ -23,6 +23,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"decay": "fixed", "norm": False},
         {"keys": "complement", "norm": False},
     ],
+    "hydra": [{"gates": "x"}],
     "hedgehog": [{"normalisation": "exp"}, {"normalisation": "softmax_joint"}],
     "informer": [{"budget": 4}],
     "klt": [{"kind": "gmm_rks"}, {"kind": "gmm_rks", "smoothing": 1.5, "m": 8}],

@@ -29,6 +29,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("deltanet", {"gates": "q"}, "deltanet.gates must be one of 'k', 'x'"),
     ("flowformer", CAUSAL | PUBLISHED, "no causal form under profile=published"),
     ("gated_deltanet", {"gates": "q"}, "gated_deltanet.gates must be one of 'k', 'x'"),
+    ("hydra", {"gates": "v"}, "hydra.gates must be one of 'k', 'x'"),
     ("gla", {"rank": 0}, "rank must be at least 1"),
     ("gla", {"decay": "none"}, "gla.decay must be one of 'vector', 'scalar', 'fixed'"),
     ("gla", {"keys": "complement", "decay": "fixed"}, "needs decay='vector', not 'fixed'"),

@@ -57,6 +57,8 @@ DEFINED: dict[str, Callable[[int], int]] = {
     # Two directions, each reads under the key, writes and reads for the query; one gate, or two.
     "deltanet": lambda n: 2 * 6 * n * D * D + 2 * n * D,
     "gated_deltanet": lambda n: 2 * 6 * n * D * D + 2 * 2 * n * D,
+    # Two directions, each writes and reads; two gates.
+    "hydra": lambda n: 2 * 4 * n * D * D + 2 * 2 * n * D,
     # Two directions, each writes and reads; a map through 16 numbers to the decay of each feature.
     "gla": lambda n: 2 * 4 * n * D * D + 2 * n * (D * 16 + 16 * D),
     "hedgehog": lambda n: 2 * (2 * n * D * D) + sums(n, 2 * D),
