@@ -27,6 +27,7 @@ SHARED = {
 }
 PRETRAINING = {"the pretraining": ["lra.model.pretrain"]}  # beside SHARED, where there is one
 CONVERSION = {"the conversion": ["luna.convert.pipeline"]}
+CHOSEN = "the chosen "  # begins the parts of which only some runs have one
 UNKNOWN = "unknown"  # of records from before they held their code
 _loaded: dict[Path, bytes] = {}
 

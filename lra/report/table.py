@@ -15,7 +15,19 @@ from lra.report import stats
 from lra.report.specs import TableSpec
 
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
-PARTS = ("attention", "model", "protocol", "task", "pretrain", "budget", "precision", "processes")
+PARTS = (
+    "attention",
+    "model",
+    "protocol",
+    "task",
+    "pretrain",
+    "budget",
+    "precision",
+    "processes",
+    "optimizer",
+    "schedule",
+    "callbacks",
+)
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
 SHARED = ("attention", "options", "method", "task", "examples", "floor", "fingerprint", "record")
 

@@ -52,7 +52,16 @@ OF_TABLE = (
     "compute.budget.tolerance.flops",
 )
 FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
-OF_COLUMN = ("data.source", "data.fingerprint", "test.select", "test.examples", *FOLLOW)
+OF_COLUMN = (
+    "data.source",
+    "data.fingerprint",
+    "test.select",
+    "test.examples",
+    "optimizer",
+    "schedule",
+    "callbacks",
+    *FOLLOW,
+)
 NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
 CONDITIONS = ["protocol", "budget", "steps", "batch", "data.source"]  # of all runs of a cell
 MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of comparable speeds

@@ -11,9 +11,11 @@ from typing import Any
 
 import pandas as pd
 
+from lra.base import code
 from lra.base.code import PRETRAINING, hash_parts
 from lra.results.record import Record
 from lra.runs.schema import TRAINING, flat
+from lra.settings.own import spelt
 from lra.settings.presets import later_options, usual_options
 
 # The columns that most questions need, which every record has, before those of single facts.
@@ -61,6 +63,7 @@ LEFT_OUT = (
     "digest",
     "codes",
 )
+CHOSEN = ("optimizer", "schedule", "callbacks")  # a word each, "none" for what the recipe has
 # Columns with another name than their fact.
 RENAMED = {
     "protocol": "protocol.name",
@@ -108,14 +111,20 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
         yield f"attention.{option}", str(value) if isinstance(value, list) else value
     yield "pretrain.name", record.get("settings.pretrain.name", "none")
     yield "processes", record.get("settings.processes") or "none"
+    for name in CHOSEN:
+        yield name, spelt(record.get(f"settings.{name}"))
     yield "task", record["task"]  # its name, not its settings
     for column in ("kind", "attention", "score", "floor", "code", "revision", "run"):
         yield column, getattr(record, column)
     for column, fact in RENAMED.items():
         yield column, record.get(fact)
     parts = record.get("code") or {}
-    shared = {part: value for part, value in parts.items() if part not in PRETRAINING}
-    # That of the parts which runs with and without pretraining share.
+    # That of the parts which all runs share, whatever they choose.
+    shared = {
+        part: value
+        for part, value in parts.items()
+        if part not in PRETRAINING and not part.startswith(code.CHOSEN)
+    }
     yield "code_of_training", record.code if shared == parts else hash_parts(shared)
     yield "path", str(record.path)
 

@@ -29,6 +29,7 @@ from lra.runs.answers import Answers
 from lra.runs.folder import RESULT, data_dir_of
 from lra.runs.schema import TRAINING
 from lra.settings.experiment import Experiment, read_experiment
+from lra.training.callbacks import TESTED
 from lra.training.checkpoints import load_checkpoint
 from lra.training.trainer import DTYPES
 from luna.base import Attention
@@ -170,7 +171,10 @@ def load_trained(
 ) -> Trained:
     """Load the network of a finished run, with the weights of the checkpoint that was tested."""
     record = folder if isinstance(folder, Record) else read_finished(Path(folder))
-    state = load_checkpoint(weights_of(record))["state_dict"]
+    checkpoint = load_checkpoint(weights_of(record))
+    state = checkpoint["state_dict"]
+    for kept in checkpoint.get("callbacks", {}).values():
+        state |= kept.get(TESTED, {})  # of an average of the weights, in last.ckpt
     weights = {key.removeprefix("network."): value for key, value in state.items()}
     with readable(record.path, "its network cannot be built here"):
         run = read_experiment(record["settings"], record["seed"])

@@ -30,7 +30,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import yaml
 
-from lra.base.code import PRETRAINING, SHARED, code_of, hash_parts
+from lra.base.code import CHOSEN, PRETRAINING, SHARED, code_of, hash_parts
 from lra.base.config import Objective
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.base.errors import UserError, readable
@@ -67,7 +67,7 @@ class RunFolder:
 
     def __init__(self, run: Run, fingerprint: str, *, again: bool = False):
         pretrained = run.pretrain.name is not Objective.none
-        parts = SHARED | PRETRAINING if pretrained else SHARED
+        parts = (SHARED | PRETRAINING if pretrained else SHARED) | chosen_code(run)
         result = PHASE_ONE if run.pretrain.is_the_run else RESULT
         self.run, self.identity = run, run.experiment.identity(fingerprint)
         code = code_of(run.attention["name"], parts)
@@ -155,6 +155,22 @@ class RunFolder:
         self.set_status("finished")  # first: only the result says that it has
         with writing(self.path):
             write_json(self.result_file, facts | {"digest": digest(facts)})
+
+
+def chosen_code(run: Run) -> dict[str, list[str]]:
+    """List the modules of what a run names by `_target_` and what moves its result."""
+    from lra.base.targets import modules_of, resolve
+    from lra.settings.own import chosen, decides
+
+    parts = {}
+    for setting, options in chosen(run):
+        if decides(setting, options):
+            modules = modules_of(resolve(setting, options["_target_"]))
+            if not setting.startswith("callbacks."):
+                modules.append("lra.training.custom")  # which builds it
+            if modules:
+                parts[f"{CHOSEN}{setting}"] = modules
+    return parts
 
 
 def note_other_code(folder: Path) -> None:

@@ -235,7 +235,9 @@ class TrainingRecord(RunRecord):
         if self.curve and isinstance(every, int):
             steps = [step for step, _ in self.curve]
             expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
-            if steps != expected or steps[-1] != self.steps or steps[-2:-1] == steps[-1:]:
+            stopped = "callbacks" in (self.settings.model_extra or {})  # perhaps, before the end
+            whole = steps[-1] == self.steps or stopped
+            if steps != expected or not whole or steps[-2:-1] == steps[-1:]:
                 raise ValueError(
                     f"its curve has {len(steps)} points up to step {steps[-1]}, not "
                     f"one every {every} of {self.steps} steps"

@@ -19,6 +19,7 @@ from lra.base.config import Objective, Pooling
 from lra.base.errors import UserError, nearest
 from lra.data.registry import BUILTIN, check_options
 from lra.settings.errors import explained
+from lra.settings.own import take_own
 from lra.settings.presets import take_cost_facts
 from lra.settings.ranges import check_ranges
 from lra.settings.run import Run
@@ -48,6 +49,7 @@ def check_settings(cfg: DictConfig) -> Run:
         run = cast(Run, OmegaConf.to_object(typed))
     check_options(data.get(run.task.name), run.task)
     _fit_to_task(run)
+    take_own(run)
     check_ranges(run)
     scale(run)
     return run

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -20,6 +20,8 @@ from lra.base.errors import UserError
 SCHEMA_VERSION = 1  # of the settings and of result.json
 # Keys of model and protocol from which a task's row was taken; the rows themselves do not decide.
 LOOKED_UP = ("tasks", "methods", "sizes_of", "preset")
+# What a run has only where somebody chose it: the identity of all other runs does not know of it.
+CHOSEN = ("optimizer", "schedule", "callbacks")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Experiment:
     precision: str
     processes: int  # each draws its own dropout, and sees its share of a batch
     seed: int
+    chosen: dict[str, Any] = field(default_factory=dict)  # of CHOSEN, what decides the result
 
     def settings(self) -> dict[str, Any]:
         """Everything but the seed, as a config.yaml and a record hold it. Of the task's options
@@ -50,7 +53,7 @@ class Experiment:
         for key in LOOKED_UP:
             facts["model"].pop(key, None)
             facts["protocol"].pop(key, None)
-        return facts
+        return facts | everything["chosen"]
 
     def identity(self, fingerprint: str) -> str:
         return identity_of(self.settings(), fingerprint)
@@ -78,6 +81,7 @@ def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
         precision=settings["precision"],
         processes=settings.get("processes", 1),
         seed=seed,
+        chosen={key: settings[key] for key in CHOSEN if key in settings},
     )
 
 

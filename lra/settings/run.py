@@ -8,6 +8,8 @@ from typing import Any
 from lra.base.config import Compute, Model, Pretrain, Protocol, Trainer
 from lra.settings.experiment import Experiment
 
+MARKS = ("moves_results", "stateless")  # said of a callback in its file; no arguments of its class
+
 
 @dataclass
 class Run:
@@ -21,7 +23,10 @@ class Run:
     pretrain: Pretrain
     compute: Compute
     trainer: Trainer
-    logger: dict[str, Any]  # by name, each with its class and arguments
+    optimizer: dict[str, Any]  # its class and arguments; empty: AdamW by protocol.recipe
+    schedule: dict[str, Any]  # the same; empty: protocol.recipe.schedule
+    callbacks: dict[str, Any]  # by name, each with its class and arguments
+    logger: dict[str, Any]  # the same
     seed: int
     budget: float  # scales the protocol's steps, warm-up and number of evaluations
     min_evaluations: int  # kept however small the budget
@@ -49,4 +54,20 @@ class Run:
             self.trainer.precision,
             self.processes,
             self.seed,
+            self.chosen,
         )
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What decides the result and is not of every run (lra/settings/own.py)."""
+        moving = {
+            name: {key: value for key, value in options.items() if key not in MARKS}
+            for name, options in self.callbacks.items()
+            if options and options.get("moves_results", True)
+        }
+        facts = {
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "callbacks": moving,
+        }
+        return {group: value for group, value in facts.items() if value}

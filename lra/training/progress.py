@@ -22,6 +22,7 @@ from lra.data.arrays import Prepared
 from lra.runs.folder import RunFolder, read_metrics, score_of, writing
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
+from lra.settings.own import spelt
 
 COMPILING = "compiling LUNA's CPU code (once, about 15 s)"
 BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits for a GPU
@@ -30,7 +31,7 @@ BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits fo
 class Metrics(pl.Callback):
     """Writes a row of metrics.csv every `trainer.log_every` steps, at least twenty, and at each
     evaluation, and sends it to the loggers. A resumed run drops the rows after its checkpoint,
-    since it does these steps again."""
+    since it does these steps again. Callbacks with `columns` add numbers (callbacks.py)."""
 
     COLUMNS = (
         "step",
@@ -46,11 +47,14 @@ class Metrics(pl.Callback):
     def __init__(self, folder: RunFolder):
         twentieth = math.ceil(folder.run.protocol.recipe.steps / 20)
         self.path, self.every = folder.metrics, min(folder.run.trainer.log_every, twentieth)
+        self._columns: tuple[str, ...] = self.COLUMNS
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
             rows = [r for r in read_metrics(self.path) if int(r["step"]) <= trainer.global_step]
-            lines = [",".join(self.COLUMNS), *(",".join(row.values()) for row in rows), ""]
+            self._columns = columns_of(trainer, rows)
+            values = (",".join(row.get(name, "") for name in self._columns) for row in rows)
+            lines = [",".join(self._columns), *values, ""]
             with writing(self.path):
                 write_atomically(self.path, "\n".join(lines).encode())
 
@@ -59,7 +63,10 @@ class Metrics(pl.Callback):
             loss, accuracy, *_ = module.meter.mean(trainer)
             module.meter.sums = None
             lr = trainer.optimizers[0].param_groups[0]["lr"]
-            self._write_row(trainer, module, train_loss=loss, train_accuracy=accuracy, lr=lr)
+            values = {"train_loss": loss, "train_accuracy": accuracy, "lr": lr}
+            for callback in own_columns(trainer):
+                values |= callback.row()
+            self._write_row(trainer, module, **values)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
@@ -78,9 +85,22 @@ class Metrics(pl.Callback):
             row: dict[str, Any] = {name: f"{value:.6g}" for name, value in values.items()}
             row |= {"step": step, "seconds": f"{sum(module.clock.read().values()):.2f}"}
             with writing(self.path), self.path.open("a", encoding="utf-8", newline="") as f:
-                csv.DictWriter(f, self.COLUMNS, lineterminator="\n").writerow(row)
+                csv.DictWriter(f, self._columns, lineterminator="\n").writerow(row)
             for logger in trainer.loggers:
                 logger.log_metrics(values, step=step)
+
+
+def own_columns(trainer: Any) -> list[Any]:
+    """List the callbacks that the run chose and that add numbers to metrics.csv."""
+    return [c for c in trainer.callbacks if hasattr(c, "columns")]
+
+
+def columns_of(trainer: Any, rows: list[dict[str, str]]) -> tuple[str, ...]:
+    """Give the columns of metrics.csv: those of every run, those that callbacks add, and those that
+    rows from before an interruption have."""
+    added = [name for callback in own_columns(trainer) for name in callback.columns]
+    earlier = [name for row in rows[:1] for name in row]
+    return tuple(dict.fromkeys([*Metrics.COLUMNS, *added, *earlier]))
 
 
 class ProgressReport(pl.Callback):
@@ -188,6 +208,9 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
         f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
         f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}"
     )
+    for group in ("optimizer", "schedule", "callbacks"):
+        if (chosen := spelt(run.chosen.get(group))) != "none":
+            print(f"{group:<11}{chosen}")
     if recipe.warmup > recipe.steps:
         print(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
     if recipe.batch > (n := len(prepared.split("train"))):

@@ -17,6 +17,7 @@ import torch
 import luna
 from lra import data
 from lra.base import code
+from lra.base.errors import UserError
 from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare, refuse_download
@@ -25,7 +26,9 @@ from lra.runs import environment
 from lra.runs.answers import Answers, write_answers
 from lra.runs.folder import RunFolder, read_metrics, writing
 from lra.settings.compose import Run
+from lra.training.callbacks import build_callbacks, forgetful
 from lra.training.checkpoints import Checkpoints, carry_out, is_main_process, load_checkpoint
+from lra.training.custom import CustomModule, check_chosen
 from lra.training.module import LRAModule
 from lra.training.progress import introduce, introduce_phase_one, show_result
 from lra.training.trainer import LRAData, check_device, finish_loggers, trainer_for
@@ -39,6 +42,8 @@ def train(run: Run, command: str = "") -> Path:
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     check_device(run)
+    check_chosen(run)
+    build_callbacks(run)  # before anything is prepared: what is wrong with one is known now
     data_of_run: dict[str, Any] = {
         "max_length": run.protocol.data.max_length,
         "data_dir": run.data_dir,
@@ -70,7 +75,7 @@ def train_and_test(
     pretraining = {"pretraining": begin_with(first, module, prepared)} if first else {}
     loaders = LRAData(run, prepared)
     trainer, checkpoints = fit(module, loaders, folder)
-    tests = {"last": test(trainer, module, loaders, recipe.steps)}
+    tests = {"last": test(trainer, module, loaders, trainer.global_step)}
     if checkpoints.best_step:
         checkpoints.load_best(module)
         tests["best"] = test(trainer, module, loaders, checkpoints.best_step)
@@ -119,7 +124,8 @@ def train_and_test(
 
 def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any]:
     """Train phase one or look it up, begin phase two with its weights, and return its facts."""
-    run = replace(run, logger={})  # metrics.csv suffices
+    # metrics.csv suffices, and what is chosen beside its recipe is phase two's alone.
+    run = replace(run, logger={}, optimizer={}, schedule={}, callbacks={})
     folder = RunFolder(run, prepared.fingerprint)
 
     def work() -> dict[str, Any]:
@@ -162,12 +168,22 @@ def build(run: Run) -> LRAModule:
     """Build the run's network, initialised from its seed, inside its LightningModule."""
     torch.manual_seed(run.seed)
     network = build_network(run)
+    if run.optimizer or run.schedule:
+        return CustomModule(network, run)
     return LRAModule(network, run.protocol.recipe, data.of(run.task).classes, run.seed)
 
 
 def fit(module: LRAModule, loaders: LRAData, folder: RunFolder) -> tuple[pl.Trainer, Checkpoints]:
     """Train to the last step, from the last checkpoint if there is one."""
-    checkpoints = Checkpoints(folder)
+    checkpoints, forgets = Checkpoints(folder), forgetful(folder.run)
+    if forgets and folder.last.exists():
+        raise UserError(
+            f"{forgets} keeps no state, so this run cannot go on exactly: remove {folder.last} to "
+            "train it again, or give the callback state_dict and load_state_dict, or say "
+            "stateless: true in its file if it needs none"
+        )
+    if forgets and is_main_process():
+        print(f"note: {forgets} keeps no state: this run cannot be resumed")
     trainer = trainer_for(folder, checkpoints)
     trainer.fit(module, loaders, ckpt_path=folder.last if folder.last.exists() else None)
     return trainer, checkpoints

@@ -24,11 +24,19 @@ from lra.data.store import lock
 from lra.model import pretrain
 from lra.runs.folder import RunFolder
 from lra.settings.compose import Run
+from lra.training.callbacks import build_callbacks
 from lra.training.checkpoints import AtomicCheckpointIO
 from lra.training.progress import Metrics, ProgressReport
 
 # Lightning's own under torch 2.13; sums of several processes come logged; TF32 is a setting.
-for message in (r".*isinstance\(treespec, LeafSpec\)", r".*sync_dist=True", "TensorFloat32 tensor"):
+# A callback that moves no result may be left out when a run is resumed.
+EXPECTED = (
+    r".*isinstance\(treespec, LeafSpec\)",
+    r".*sync_dist=True",
+    "TensorFloat32 tensor",
+    "Be aware that when using `ckpt_path`",
+)
+for message in EXPECTED:
     warnings.filterwarnings("ignore", message=message)
 for name in ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
     logging.getLogger(name).setLevel(logging.ERROR)
@@ -85,6 +93,8 @@ def trainer_for(folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> p
         "gradient_clip_algorithm": recipe.clip.name if clipped else None,
         "callbacks": [
             Compiled(run.trainer.compile),
+            # Before Checkpoints, which must save what they have seen.
+            *build_callbacks(run, str(folder.path)),
             Metrics(folder),
             *callbacks,
             # Last, because printing into a broken pipe raises, and Checkpoints must save before.

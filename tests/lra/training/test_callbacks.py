@@ -1,0 +1,307 @@
+"""Callbacks that a run may choose: averages, early stopping, gradient norms, and a user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+import lra
+from lra.base.disk import read_json
+from lra.base.errors import UserError
+from lra.results.record import read_record
+from lra.runs.folder import RunFolder, read_metrics
+from lra.settings.compose import Run
+from lra.training import run as runner
+from lra.training.callbacks import EMA
+from lra.training.module import LRAModule
+
+from .test_checkpoints import Killed, assert_same, folder_of, kill_at
+
+SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "trainer.log_every=1")
+
+
+def own(name: str, *more: str) -> tuple[str, ...]:
+    """The words for a callback of this file."""
+    return (f"+callbacks.{name}._target_={__name__}.{name}", *more)
+
+
+def weights_in(folder: Path, name: str) -> dict[str, torch.Tensor]:
+    return torch.load(folder / f"checkpoints/{name}.ckpt", weights_only=True)["state_dict"]
+
+
+SEEN: list[dict[str, torch.Tensor]] = []
+
+
+class Watching(pl.Callback):
+    """Keeps the weights behind each step."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        SEEN.append({name: p.detach().clone() for name, p in module.named_parameters()})
+
+
+def average(decay: float, first: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The average as its definition has it."""
+    mean = {name: value.double() for name, value in first.items()}
+    for step, weights in enumerate(SEEN, 1):
+        keep = min(decay, (1 + step) / (10 + step))
+        mean = {k: keep * v + (1 - keep) * weights[k].double() for k, v in mean.items()}
+    return mean
+
+
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_the_average_is_tested_and_the_weights_go_on(small, select: str):
+    """best.ckpt has the average, and last.ckpt the weights with the average beside them."""
+    words = ("callbacks=ema", "callbacks.ema.decay=0.5", f"protocol.evaluation.select={select}")
+    words += ("protocol.recipe.steps=6", "protocol.evaluation.every=6", "trainer.log_every=1")
+    run = small(*words, *own("Watching"))
+    first = {name: p.detach() for name, p in runner.build(run).named_parameters()}
+    SEEN.clear()
+    folder = runner.train(run).parent
+    expected, last, best = (
+        average(0.5, first),
+        weights_in(folder, "last"),
+        weights_in(folder, "best"),
+    )
+    for name, value in expected.items():
+        torch.testing.assert_close(best[name].double(), value, rtol=1e-5, atol=1e-6)
+        assert torch.equal(last[name], SEEN[-1][name])
+    assert max(float((best[k] - last[k]).abs().max()) for k in expected) > 1e-3
+    record = read_json(folder / "result.json") or {}
+    assert record["test_last"] == record["test_best"]
+    trained = lra.load(folder)
+    given = dict(trained.network.named_parameters())
+    assert all(torch.equal(given[k.removeprefix("network.")], best[k]) for k in expected)
+    assert trained.evaluate().accuracy == pytest.approx(record["test"]["accuracy"])
+
+
+def test_training_is_the_same_with_and_without_an_average(small):
+    """Only what is evaluated differs."""
+    rows = [
+        [row["train_loss"] for row in read_metrics(runner.train(run).with_name("metrics.csv"))]
+        for run in (small(*SHORT), small(*SHORT, "callbacks=ema"))
+    ]
+    assert rows[0] == rows[1]
+    assert small(*SHORT).experiment != small(*SHORT, "callbacks=ema").experiment
+
+
+SCORES = {5: 0.3, 10: 0.5, 15: 0.5, 20: 0.4, 25: 0.9, 30: 0.9}
+
+
+def test_the_rule_of_early_stopping(small, monkeypatch, capsys):
+    """Two evaluations without a better score; an equal one is not better, and that the next one
+    would have been the best is not known."""
+    usual = pl.Trainer.callback_metrics
+
+    def scored(trainer: pl.Trainer) -> dict[str, Any]:
+        values = dict(usual.fget(trainer))
+        if "dev/accuracy" in values and not trainer.testing:
+            values["dev/accuracy"] = torch.tensor(SCORES[trainer.global_step])
+        return values
+
+    monkeypatch.setattr(pl.Trainer, "callback_metrics", property(scored))
+    words = ("callbacks=early_stopping", "callbacks.early_stopping.patience=2")
+    record = read_record(runner.train(small(*words, "protocol.evaluation.every=5")))
+    said = capsys.readouterr().out
+    assert "stopping at step 20: dev accuracy has not exceeded 50.00% for 2 evaluations" in said
+    assert [step for step, _ in record["curve"]] == [5, 10, 15, 20]
+    assert (record["test_last"]["step"], record["test"]["step"]) == (20, 10)
+    assert record["steps"] == 30
+
+
+STOPPED = ("callbacks=[ema,early_stopping,grad_norm]", "optimizer=sam", "schedule=cosine")
+STOPPED += ("callbacks.early_stopping.patience=2", "callbacks.early_stopping.least=0.9")
+# The first evaluation is the best, so it stops behind the third, at step 21.
+STOPPED += ("protocol.evaluation.every=7", "protocol.recipe.steps=35", "callbacks.ema.decay=0.9")
+MOMENTS = [
+    *(("on_train_batch_end", step) for step in (2, 7, 8, 13)),
+    ("on_validation_end", 14),
+    ("on_train_batch_end", 20),
+    ("on_validation_end", 21),
+]
+
+
+def test_a_killed_run_with_all_of_them_ends_like_one_that_never_was(
+    small, tmp_path, monkeypatch, capsys
+):
+    """Average, optimiser, patience and rows of metrics go on bit for bit; a run that was cut behind
+    its stop does not go on at all."""
+    whole = small(*STOPPED, f"runs_dir={tmp_path / 'whole'}")
+    runner.train(whole)
+    run = small(*STOPPED)
+    for hook, step in MOMENTS:
+        with monkeypatch.context() as patch:
+            kill_at(patch, hook, step)
+            with pytest.raises(Killed):
+                runner.train(run)
+    runner.train(run)
+    assert_same(folder_of(run), folder_of(whole))
+    assert (read_json(folder_of(run) / "result.json") or {})["test_last"]["step"] == 21
+    last = [
+        torch.load(folder_of(r) / "checkpoints/last.ckpt", weights_only=True) for r in (run, whole)
+    ]
+    for part in ("optimizer_states", "lr_schedulers", "callbacks"):
+        assert str(last[0][part]) == str(last[1][part])
+
+
+def test_gradient_norms_move_nothing(small, tmp_path):
+    """Same folder, same losses; the numbers are those before clipping."""
+    words = ("protocol.recipe.clip_at=1e-3", *SHORT)
+    run, watched = small(*words), small(*words, "callbacks=grad_norm", f"runs_dir={tmp_path / 'b'}")
+    assert run.experiment == watched.experiment
+    assert RunFolder(run, "x").name == RunFolder(watched, "x").name
+    rows = [read_metrics(runner.train(r).with_name("metrics.csv")) for r in (run, watched)]
+    for plain, more in zip(*rows, strict=True):
+        assert plain.items() - {("seconds", plain["seconds"])} <= more.items()
+    norms = [float(row["grad_norm"]) for row in rows[1] if row["train_loss"]]
+    assert len(norms) == 4
+    assert min(norms) > 0.1
+    assert not [row["grad_norm"] for row in rows[1] if row["dev_loss"] and row["grad_norm"]]
+
+
+def test_norms_are_those_of_all_gradients(small, monkeypatch):
+    seen: list[float] = []
+    step = LRAModule.on_before_optimizer_step
+
+    def watching(self: Any, optimizer: Any) -> None:
+        flat = torch.cat([p.grad.flatten() for p in self.parameters() if p.grad is not None])
+        seen.append(float(flat.norm()))
+        step(self, optimizer)
+
+    monkeypatch.setattr(LRAModule, "on_before_optimizer_step", watching)
+    words = ("callbacks=grad_norm", "protocol.recipe.steps=40", "protocol.evaluation.every=40")
+    rows = read_metrics(runner.train(small(*words)).with_name("metrics.csv"))
+    shown = [(float(r["grad_norm"]), float(r["grad_norm_max"])) for r in rows if r["train_loss"]]
+    pairs = [seen[i : i + 2] for i in range(0, 40, 2)]
+    assert shown == [pytest.approx((sum(pair) / 2, max(pair)), rel=1e-5) for pair in pairs]
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using")  # which a run filters itself
+def test_a_resumed_run_may_leave_out_what_moves_nothing(small, monkeypatch):
+    with monkeypatch.context() as patch:
+        kill_at(patch, "on_train_batch_end", 14)
+        with pytest.raises(Killed):
+            runner.train(small("callbacks=grad_norm"))
+    runner.train(small())
+    rows = read_metrics(folder_of(small()) / "metrics.csv")
+    filled = [int(row["step"]) for row in rows if row["grad_norm"]]
+    assert filled == [2, 4, 6, 8, 10, 12]
+
+
+# ---------------------------------------------------------------------- a user's own
+
+
+class Noisy(pl.Callback):
+    """Moves results, and forgets what it was at."""
+
+    def __init__(self, size: float = 0.1, folder: str = ""):
+        self.size, self.folder, self.steps = size, folder, 0
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
+        self.steps += 1
+        with torch.no_grad():
+            for p in module.parameters():
+                p.mul_(1 - self.size / self.steps)
+
+
+def killed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        kill_at(patch, "on_train_batch_end", 14)
+        with pytest.raises(Killed):
+            runner.train(run)
+
+
+def test_an_own_callback_is_part_of_the_run(small):
+    plain, noisy = small(*SHORT), small(*SHORT, *own("Noisy", "+callbacks.Noisy.size=0.2"))
+    assert noisy.experiment.settings()["callbacks"] == {
+        "Noisy": {"_target_": f"{__name__}.Noisy", "size": 0.2}
+    }
+    assert "the chosen callbacks.Noisy" in RunFolder(noisy, "x").code_facts["code"]
+    rows = [read_metrics(runner.train(r).with_name("metrics.csv")) for r in (plain, noisy)]
+    assert rows[0][-1]["dev_loss"] != rows[1][-1]["dev_loss"]
+
+
+def test_one_that_says_that_it_moves_nothing_is_not(small):
+    plain, noisy = small(), small(*own("Noisy", "+callbacks.Noisy.moves_results=false"))
+    assert plain.experiment == noisy.experiment
+    assert RunFolder(plain, "x").name == RunFolder(noisy, "x").name
+
+
+def test_one_that_keeps_no_state_is_refused_on_resume(small, monkeypatch, capsys):
+    run = small(*own("Noisy"))
+    killed(run, monkeypatch)
+    assert "note: callbacks.Noisy keeps no state: this run cannot" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"callbacks\.Noisy keeps no state, so .* remove .*last"):
+        runner.train(run)
+    (folder_of(run) / "checkpoints/last.ckpt").unlink()
+    runner.train(run)
+
+
+@pytest.mark.parametrize("mark", ["stateless=true", "moves_results=false"])
+def test_one_that_needs_no_state_is_resumed(small, monkeypatch, mark: str):
+    run = small(*own("Noisy", f"+callbacks.Noisy.{mark}"))
+    killed(run, monkeypatch)
+    assert runner.train(run).exists()
+
+
+def test_the_folder_of_the_run_can_be_an_option(small):
+    run = small(*SHORT, *own("Noisy", "+callbacks.Noisy.folder='{folder}/more'"))
+    folder = RunFolder(run, "x")
+    trainer = runner.trainer_for(folder)
+    [noisy] = [c for c in trainer.callbacks if isinstance(c, Noisy)]
+    assert noisy.folder == f"{folder.path}/more"
+
+
+def strange(size: float) -> int:
+    return 3
+
+
+WRONG = {
+    "no package": (["+callbacks.x._target_=nosuch.X"], r"callbacks\.x\._target_=nosuch\.X cannot"),
+    "no class": (["callbacks=ema", "callbacks.ema._target_=lra.training.callbacks.Ema"], r"'Ema'"),
+    "no callback": (own("strange", "+callbacks.strange.size=1"), r"strange is no callback: derive"),
+    "an unknown option": (
+        ["callbacks=ema", "+callbacks.ema.decya=0.9"],
+        r"callbacks\.ema\.decya is not an option of EMA; did you mean decay\?",
+    ),
+    "a wrong value": (["callbacks=ema", "callbacks.ema.decay=1"], r"decay=1 is out of range: it"),
+    "no patience": (
+        ["callbacks=early_stopping", "callbacks.early_stopping.patience=0"],
+        r"patience=0 is out of range: it must be at least 1",
+    ),
+    "a claim that is false": (
+        ["callbacks=ema", "+callbacks.ema.moves_results=false"],
+        r"callbacks\.ema\.moves_results must be true",
+    ),
+    "a claim that is none": (
+        ["callbacks=ema", "+callbacks.ema.moves_results=perhaps"],
+        r"moves_results=perhaps must be true or false",
+    ),
+    "two of a class": (
+        ["callbacks=ema", "+callbacks.second={_target_:lra.training.callbacks.EMA,decay:0.5}"],
+        r"two callbacks keep their state as 'EMA'",
+    ),
+    "fsdp": (["callbacks=ema", "trainer.strategy=fsdp"], r"callbacks\.ema needs all weights in"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_used_is_one_sentence_before_anything_is_prepared(
+    small, tmp_path, what: str
+):
+    words, sentence = WRONG[what]
+    with pytest.raises(UserError, match=sentence) as error:
+        runner.train(small(*words, f"data_dir={tmp_path / 'none'}"))
+    assert len(str(error.value).splitlines()) == 1
+    assert not (tmp_path / "none").exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_average_keeps_float32_of_smaller_weights():
+    module: Any = torch.nn.Linear(2, 2, dtype=torch.bfloat16)
+    callback = EMA()
+    callback.on_train_start(None, module)  # type: ignore[arg-type]
+    assert {value.dtype for value in callback.average.values()} == {torch.float32}
