@@ -238,3 +238,12 @@ class Trainer:
     log_every: int  # steps a row of metrics.csv averages over
     print_every: float  # seconds between progress lines, outside of a terminal
     progress: str  # auto | bar | lines | off
+
+
+@dataclass
+class Debug:
+    """How much of the data a run sees that only tries out whether something works."""
+
+    name: str
+    train_batches: int | None  # the same ones again and again; None: all
+    test_batches: int | None  # None: all

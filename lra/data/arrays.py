@@ -127,6 +127,11 @@ class Split:
         labels = np.full(len(rows), IGNORED)
         return replace(self, name=f"{self.name} inputs", labels=labels, _pairs=rows)
 
+    def first(self, n: int) -> Split:
+        """Give its first examples alone."""
+        rows = np.arange(len(self)) if self._pairs is None else self._pairs
+        return replace(self, labels=self.labels[:n], _pairs=rows[:n])
+
     def __len__(self) -> int:
         return len(self.labels)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # `lra status` reads folders without Hydra
     from lra.settings.compose import Run
 
 RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
+DEBUG = "debug.json"  # of one that tries out whether something works: no table reads it
 TEACHER = "teacher"  # the folder of what conversions start from, in place of an attention's
 LOCKED = " is being run by another process"
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
@@ -68,7 +69,7 @@ class RunFolder:
     def __init__(self, run: Run, fingerprint: str, *, again: bool = False):
         pretrained = run.pretrain.name is not Objective.none
         parts = (SHARED | PRETRAINING if pretrained else SHARED) | chosen_code(run)
-        result = PHASE_ONE if run.pretrain.is_the_run else RESULT
+        result = PHASE_ONE if run.pretrain.is_the_run else DEBUG if run.debug else RESULT
         self.run, self.identity = run, run.experiment.identity(fingerprint)
         code = code_of(run.attention["name"], parts)
         self.code_facts = {"codes": [hash_parts(code)], "code": code}

@@ -86,6 +86,8 @@ RANGES: tuple[Range, ...] = (
             "model.n_layers",
             "trainer.checkpoint_every",
             "trainer.log_every",
+            "debug.train_batches",
+            "debug.test_batches",
         ),
         allowed=lambda x, _: x > 0,
         words="at least 1",

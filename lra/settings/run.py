@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from lra.base.config import Compute, Model, Pretrain, Protocol, Trainer
+from lra.base.config import Compute, Debug, Model, Pretrain, Protocol, Trainer
 from lra.settings.experiment import Experiment
 
 MARKS = ("moves_results", "stateless")  # said of a callback in its file; no arguments of its class
@@ -27,6 +27,7 @@ class Run:
     schedule: dict[str, Any]  # the same; empty: protocol.recipe.schedule
     callbacks: dict[str, Any]  # by name, each with its class and arguments
     logger: dict[str, Any]  # the same
+    debug: Debug | None  # a run that tries out whether something works, and has no result
     seed: int
     budget: float  # scales the protocol's steps, warm-up and number of evaluations
     min_evaluations: int  # kept however small the budget
@@ -69,5 +70,6 @@ class Run:
             "optimizer": self.optimizer,
             "schedule": self.schedule,
             "callbacks": moving,
+            "debug": asdict(self.debug) if self.debug else None,
         }
         return {group: value for group, value in facts.items() if value}

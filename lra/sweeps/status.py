@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from lra.base.disk import is_running, read_json
 from lra.base.errors import UserError, printable, readable
-from lra.runs.folder import PHASE_ONE, RESULT, find, read_metrics, read_result, score_of
+from lra.runs.folder import DEBUG, PHASE_ONE, RESULT, find, read_metrics, read_result, score_of
 
 FRESH = 15.0  # seconds; a run whose status is younger than this is running
 ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
@@ -66,7 +66,7 @@ def of_run(folder: Path, name: str) -> RunState:
 
 
 def _state_of(folder: Path) -> tuple[str, str]:
-    for file in (RESULT, PHASE_ONE):
+    for file in (RESULT, PHASE_ONE, DEBUG):
         if (result := read_result(folder / file)) is not None:
             return "done", score_of(result)
     status = read_json(folder / "status.json")

@@ -237,6 +237,8 @@ def show_result(folder: RunFolder, before: dict[str, Any] | None) -> None:
             f"done: test accuracy {test['accuracy']:.2%} on {tokens}{test['examples']} examples "
             f"({test['select']} checkpoint, step {test['step']}) in {took}"
         )
+        if folder.run.debug:
+            print(f"note: debug={folder.run.debug.name}: no table takes this for a result")
         if max(test["predicted"]) == sum(test["predicted"]):
             print("note: every answer is the same class; the run has collapsed")
     print(f"record: {folder.result_file}")

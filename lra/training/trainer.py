@@ -89,6 +89,7 @@ def trainer_for(folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> p
         "val_check_interval": run.protocol.evaluation.every,
         "check_val_every_n_epoch": None,
         "num_sanity_val_steps": 0,
+        "limit_test_batches": run.debug.test_batches if run.debug else None,
         "gradient_clip_val": recipe.clip_at if clipped else None,
         "gradient_clip_algorithm": recipe.clip.name if clipped else None,
         "callbacks": [
@@ -201,6 +202,8 @@ class LRAData(pl.LightningDataModule):
             sequences = pretrain.inputs(self.prepared, held_out=split != "train")
             return pretrain.InputLoader(sequences, self.run, steps=steps, rank=rank, world=world)
         protocol, examples = self.run.protocol, self.prepared.split(split)
+        if split == "train" and self.run.debug and self.run.debug.train_batches:
+            examples = examples.first(self.run.debug.train_batches * protocol.recipe.batch)
         kind = partial(DeviceLoader, device=device) if fits(examples, device) else Loader
         return kind(
             examples,

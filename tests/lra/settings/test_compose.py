@@ -35,6 +35,7 @@ GROUPS = (
     "schedule",
     "callbacks",
     "logger",
+    "debug",
     "sweep",
     "experiment",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lra.base.errors import UserError
 from lra.results.record import read_record
 from lra.runs.folder import RunFolder, read_metrics
 from lra.settings.compose import Run
+from lra.sweeps.status import of_folder
 from lra.training import run as runner
 from lra.training.callbacks import EMA
 from lra.training.module import LRAModule
@@ -285,6 +287,8 @@ WRONG = {
         r"two callbacks keep their state as 'EMA'",
     ),
     "fsdp": (["callbacks=ema", "trainer.strategy=fsdp"], r"callbacks\.ema needs all weights in"),
+    "no debug": (["debug=slow"], r"unknown debug 'slow'; did you mean|known: fast"),
+    "no batch": (["debug=fast", "debug.test_batches=0"], r"debug\.test_batches=0 is out of range"),
 }
 
 
@@ -305,3 +309,61 @@ def test_an_average_keeps_float32_of_smaller_weights():
     callback = EMA()
     callback.on_train_start(None, module)  # type: ignore[arg-type]
     assert {value.dtype for value in callback.average.values()} == {torch.float32}
+
+
+# ---------------------------------------------------------------------- debug
+
+
+Debugged = Callable[..., tuple[dict[str, Any], Path]]
+
+
+@pytest.fixture
+def debugged(small, tmp_path) -> Debugged:
+    def go(name: str, *more: str) -> tuple[dict[str, Any], Path]:
+        """The settings of SMALL go over those of debug, so these are given again."""
+        places = (f"runs_dir={tmp_path / 'runs'}", *more)
+        result = runner.train(small(f"debug={name}", *places))
+        return read_json(result) or {}, result
+
+    return go
+
+
+def test_a_debug_run_is_in_no_table(debugged, small, tmp_path):
+    facts, result = debugged("one_batch", *SHORT)
+    assert result.name == "debug.json"
+    assert facts["settings"]["debug"]["name"] == "one_batch"
+    assert facts["identity"] != small(*SHORT).experiment.identity(facts["data"]["fingerprint"])
+    assert facts["test"]["examples"] == 8
+    assert not lra.records(tmp_path / "runs")
+    [state] = of_folder(tmp_path / "runs")
+    assert state.state == "done"
+
+
+def test_overfit_trains_on_the_same_batches_until_their_loss_is_small(debugged, monkeypatch):
+    seen: set[bytes] = set()
+    step = LRAModule.training_step
+
+    def watching(self: Any, batch: Any, *rest: Any) -> Any:
+        seen.update(row.numpy().tobytes() for row in batch.ids)
+        return step(self, batch, *rest)
+
+    monkeypatch.setattr(LRAModule, "training_step", watching)
+    words = ("protocol.data.pad=full", "protocol.recipe.steps=90", "model.dropout=0.0")
+    words += ("protocol.evaluation.every=90", "protocol.recipe.schedule=constant")
+    _, result = debugged("overfit", *words)
+    assert len(seen) == 16
+    rows = read_metrics(result.with_name("metrics.csv"))
+    losses = [float(row["train_loss"]) for row in rows if row["train_loss"]]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("name", ["overfit", "one_batch", "fast"])
+def test_debug_makes_any_run_small(name: str):
+    """Behind an experiment too, and it is set apart by its folder."""
+    from lra.settings.compose import compose
+
+    run = compose([f"debug={name}", "experiment=demo"])
+    assert run.runs_dir == "runs/debug"
+    assert run.debug is not None
+    assert run.protocol.recipe.steps <= 100
+    assert run.protocol.evaluation.dev_batches in (1, 2)

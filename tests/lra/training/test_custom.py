@@ -94,7 +94,7 @@ def my_run(tmp_path: Path, data_dir: Path, *more: str) -> Run:
 def test_a_run_that_chooses_nothing_is_what_it_was(small):
     run = small()
     assert run.chosen == {}
-    assert not {"optimizer", "schedule", "callbacks"} & run.experiment.settings().keys()
+    assert not {"optimizer", "schedule", "callbacks", "debug"} & run.experiment.settings().keys()
     assert type(runner.build(run)) is LRAModule
     assert not [part for part in RunFolder(run, "x").code_facts["code"] if "chosen" in part]
     same = small("optimizer=adamw", "schedule=cosine_floor", "callbacks=none")
