@@ -47,9 +47,11 @@ def hash_parts(parts: dict[str, str]) -> str:
     return _hash(json.dumps(sorted(parts.items())))[:8]
 
 
-def keep_loaded() -> None:
-    """Keep the files of `luna` and `lra` as they are now, if they have been imported."""
-    for module in [name for name in sys.modules if name.startswith(("luna.", "lra."))]:
+def keep_loaded(*modules: str) -> None:
+    """Keep the files of `luna`, `lra` and the packages of these modules as they are now, as far as
+    they have been imported."""
+    packages = {"luna", "lra", *(module.partition(".")[0] for module in modules)}
+    for module in [name for name in sys.modules if name.partition(".")[0] in packages]:
         if file := find_source(module):
             _loaded.setdefault(file, file.read_bytes())
 

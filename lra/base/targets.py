@@ -60,6 +60,17 @@ def _import(setting: str, target: str, parts: list[str]) -> tuple[Any, list[str]
     raise AssertionError(parts)
 
 
+def targets_in(options: Any) -> Iterator[str]:
+    """Yield every `_target_` in options, also that of an option that is an object itself."""
+    if isinstance(options, Mapping):
+        if "_target_" in options:
+            yield options["_target_"]
+        options = [*options.values()]
+    if isinstance(options, list):
+        for option in options:
+            yield from targets_in(option)
+
+
 def check_options(setting: str, made: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """UserError for an option that a class or a function does not take."""
     accepted = arguments_of(made)

@@ -160,17 +160,19 @@ class RunFolder:
 
 def chosen_code(run: Run) -> dict[str, list[str]]:
     """List the modules of what a run names by `_target_` and what moves its result."""
-    from lra.base.targets import modules_of, resolve
+    from lra.base.targets import modules_of, resolve, targets_in
     from lra.settings.own import chosen, decides
 
     parts = {}
     for setting, options in chosen(run):
-        if decides(setting, options):
-            modules = modules_of(resolve(setting, options["_target_"]))
-            if not setting.startswith("callbacks."):
-                modules.append("lra.training.custom")  # which builds it
-            if modules:
-                parts[f"{CHOSEN}{setting}"] = modules
+        if not decides(setting, options):
+            continue
+        # What builds an optimiser or a schedule decides the result too.
+        modules = [] if setting.startswith("callbacks.") else ["lra.training.custom"]
+        for target in targets_in(options):
+            modules += modules_of(resolve(setting, target))
+        if modules:
+            parts[f"{CHOSEN}{setting}"] = modules
     return parts
 
 

@@ -23,6 +23,9 @@ def take_own(run: Run) -> None:
     for setting, options in chosen(run):
         if not isinstance(options, dict) or "_target_" not in options:
             raise UserError(f"{setting} has no _target_, the place of its class: package.Name")
+        options.pop(
+            "_partial_", None
+        )  # as other projects write it; what gets more arguments is known here
         for mark in MARKS:
             if not isinstance(options.get(mark, True), bool):
                 raise UserError(f"{setting}.{mark}={options[mark]} must be true or false")

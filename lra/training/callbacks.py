@@ -34,7 +34,7 @@ def build_callbacks(run: Run, folder: str = "") -> list[pl.Callback]:
     for setting, options in chosen(run):
         if setting.startswith("callbacks."):
             made.append(_build(setting, options, run, folder))
-    keys = [callback.state_key for callback in made if keeps_state(callback)]
+    keys = [callback.state_key for callback in made if keeps_state(type(callback))]
     if double := next((key for key in keys if keys.count(key) > 1), None):
         raise UserError(
             f"two callbacks keep their state as '{double:.60}': give their class a state_key that "
@@ -53,6 +53,8 @@ def _build(setting: str, options: dict[str, Any], run: Run, folder: str) -> pl.C
     callback = built(setting, kind, target, **words)
     if not isinstance(callback, pl.Callback):
         raise UserError(f"{setting}={target} is no callback: derive it from Lightning's Callback")
+    if hasattr(callback, "columns") and not hasattr(callback, "row"):
+        raise UserError(f"{setting}={target} has columns of metrics.csv, but no row() with values")
     if getattr(kind, "moves_results", False) and not decides(setting, options):
         raise UserError(
             f"{setting}.moves_results must be true: {target} says itself that it moves results"
@@ -65,22 +67,21 @@ def _build(setting: str, options: dict[str, Any], run: Run, folder: str) -> pl.C
     return callback
 
 
-def keeps_state(callback: pl.Callback) -> bool:
-    kind = type(callback)
-    return any(
-        getattr(kind, hook) is not getattr(pl.Callback, hook)
-        for hook in ("state_dict", "on_save_checkpoint")
-    )
+def keeps_state(kind: type) -> bool:
+    hooks = ("state_dict", "on_save_checkpoint")
+    return any(getattr(kind, hook) is not getattr(pl.Callback, hook) for hook in hooks)
 
 
 def forgetful(run: Run) -> str | None:
     """Name a callback with which a run cannot be resumed exactly: it moves results, keeps no state,
-    and does not say that it has none."""
+    and does not say that it needs none."""
     for setting, options in chosen(run):
         if not setting.startswith("callbacks.") or not decides(setting, options):
             continue
-        callback = _build(setting, options, run, "")
-        if not (keeps_state(callback) or options.get("stateless", False)):
+        kind = resolve(setting, options["_target_"])
+        if not isinstance(kind, type):  # a function that makes one
+            kind = type(_build(setting, options, run, ""))
+        if not (keeps_state(kind) or options.get("stateless", False)):
             return setting
     return None
 
@@ -195,6 +196,7 @@ class GradientNorm(pl.Callback):
     largest of the steps of a row."""
 
     columns: ClassVar = ("grad_norm", "grad_norm_max")
+    whole_weights = True
 
     def __init__(self) -> None:
         self.seen: Tensor | None = None  # sum, largest and number, on the device

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 from lra import data
 from lra.base.config import Recipe, Schedule
 from lra.base.errors import UserError, first_line
-from lra.base.targets import arguments_of, check_options, resolve
+from lra.base.targets import arguments_of, check_options, resolve, targets_in
 from lra.data.loader import Batch
 from lra.settings.own import arguments
 from lra.settings.run import Run
@@ -180,9 +180,11 @@ def built(setting: str, made: Callable[..., Any], target: str, *first: Any, **op
     """Call a class of the user's; what it raises becomes one sentence."""
     from hydra.utils import instantiate
 
-    if "_target_" in str(options):  # an option that is an object itself
-        options = instantiate(options, _convert_="all")
+    for inner in targets_in(options):
+        resolve(setting, inner)
     try:
+        if "_target_" in str(options):  # an option that is an object itself
+            options = instantiate(options, _convert_="all")
         return made(*first, **options)
     except UserError:
         raise

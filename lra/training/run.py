@@ -7,6 +7,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from lra.data.prepare import find_or_prepare, refuse_download
 from lra.model.pretrain import build_network, carry, phase_one
 from lra.runs import environment
 from lra.runs.answers import Answers, write_answers
-from lra.runs.folder import RunFolder, read_metrics, writing
+from lra.runs.folder import RunFolder, chosen_code, read_metrics, writing
 from lra.settings.compose import Run
 from lra.training.callbacks import build_callbacks, forgetful
 from lra.training.checkpoints import Checkpoints, carry_out, is_main_process, load_checkpoint
@@ -53,7 +54,9 @@ def train(run: Run, command: str = "") -> Path:
         check = check_budget(run)  # before the data: a wrong option costs no preparation
     run = check.run
     module = build(run)
-    code.keep_loaded()  # before the data, whose preparation may take long
+    code.keep_loaded(
+        *chain(*chosen_code(run).values())
+    )  # before the data, whose preparation may take long
     prepared = find_or_prepare(run.task, **data_of_run)
     prepared.check_hashes()
     folder = RunFolder(run, prepared.fingerprint, again=True)

@@ -13,6 +13,7 @@ import torch
 import lra
 from lra.base.disk import read_json
 from lra.base.errors import UserError
+from lra.base.targets import targets_in
 from lra.results.record import read_record
 from lra.runs.folder import RunFolder, read_metrics
 from lra.settings.compose import Run
@@ -257,6 +258,31 @@ def test_the_folder_of_the_run_can_be_an_option(small):
     assert noisy.folder == f"{folder.path}/more"
 
 
+class Silent(pl.Callback):
+    columns = ("nothing",)
+
+
+class Holding(pl.Callback):
+    """Is given another object."""
+
+    def __init__(self, inner: Any):
+        self.inner = inner
+
+
+def test_an_option_can_be_an_object_itself(small):
+    """Its code counts too."""
+    noisy = f"{{_target_:{__name__}.Noisy,size:0.5}}"
+    run = small(*own("Holding", f"+callbacks.Holding.inner={noisy}"))
+    [holding] = [
+        c for c in runner.trainer_for(RunFolder(run, "x")).callbacks if isinstance(c, Holding)
+    ]
+    assert holding.inner.size == 0.5
+    assert [*targets_in(run.callbacks)] == [f"{__name__}.{name}" for name in ("Holding", "Noisy")]
+    wrong = small(*own("Holding", "+callbacks.Holding.inner={_target_:nosuch.X}"))
+    with pytest.raises(UserError, match=r"_target_=nosuch\.X cannot be imported"):
+        runner.train(wrong)
+
+
 def strange(size: float) -> int:
     return 3
 
@@ -265,6 +291,7 @@ WRONG = {
     "no package": (["+callbacks.x._target_=nosuch.X"], r"callbacks\.x\._target_=nosuch\.X cannot"),
     "no class": (["callbacks=ema", "callbacks.ema._target_=lra.training.callbacks.Ema"], r"'Ema'"),
     "no callback": (own("strange", "+callbacks.strange.size=1"), r"strange is no callback: derive"),
+    "columns without values": (own("Silent"), r"Silent has columns of metrics\.csv, but no row"),
     "an unknown option": (
         ["callbacks=ema", "+callbacks.ema.decya=0.9"],
         r"callbacks\.ema\.decya is not an option of EMA; did you mean decay\?",
