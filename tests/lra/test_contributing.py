@@ -7,6 +7,7 @@ protocol, benchmark, table or figure. ("In a package of your own" is in tests/te
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -21,9 +22,10 @@ from .conftest import REPOSITORY, call_in, run_in
 PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
 METHOD = "I have a method: what do I write?"
 MIXER, TRAITS = "A mixer, complete", "Traits"
+OWN = "I have an optimiser, a schedule or a callback: what do I write?"
 TASK, PROTOCOL, BENCHMARK = "Add a task", "Add a protocol", "Add a benchmark case"
 TABLE, FIGURE = "Add a table", "Add a figure"
-PASTED = (MIXER, TRAITS, TASK, PROTOCOL, BENCHMARK, TABLE, FIGURE)
+PASTED = (MIXER, TRAITS, OWN, TASK, PROTOCOL, BENCHMARK, TABLE, FIGURE)
 
 FEW = "n_train=64 n_val=16 n_test=16"
 TRAINED = "budget=1e-6 min_evaluations=1 trainer=cpu trainer.threads=1"
@@ -32,6 +34,7 @@ TINY_TRAINED = f"task.source=tiny protocol.data.max_length=512 protocol.data.pad
 # Beginnings of commands, and what makes them small.
 SMALL = {
     "lra train experiment=demo": FEW_TRAINED,
+    "lra train --config-dir mine": FEW_TRAINED,
     "lra train task=foo": FEW_TRAINED,
     "lra train protocol=tenth": TINY_TRAINED,
     "lra data": FEW,
@@ -76,6 +79,7 @@ def paste(clone: Path, title: str) -> None:
         file = clone / name
         assert file.exists() == bool(where), first
         old = file.read_text(encoding="utf-8") if where else ""
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(placed(old, where, code), encoding="utf-8")
         python |= {name} if file.suffix == ".py" else set()
     for words in (("check", "--quiet"), ("format", "--check", "--quiet")) if python else ():
@@ -153,6 +157,22 @@ def test_a_mixer_with_its_options_and_traits(clone: Path):
     run(clone, "lra list --write")  # from now on the suite asks for all that a method has
     assert passed(run(clone, "make test K=before")) > 30
     assert_green(clone)
+
+
+@pytest.mark.rest
+def test_an_optimiser_a_schedule_and_a_callback(clone: Path):
+    """All three at once; gradient norms, which move nothing, are not part of the run."""
+    paste(clone, OWN)
+    [printed] = follow(clone, OWN).values()
+    assert "optimizer  Lion(betas=[0.9, 0.99])" in printed
+    assert "schedule   fall(least=0.1)" in printed
+    assert "callbacks  GradientNoise(eta=0.01" in printed
+    [metrics] = clone.rglob("metrics.csv")
+    assert metrics.read_text("utf-8").partition("\n")[0].endswith(",grad_norm,grad_norm_max,noise")
+    facts = json.loads(metrics.with_name("result.json").read_text("utf-8"))
+    chosen = {"optimizer", "schedule", "callbacks.noise"}
+    assert {f"the chosen {name}" for name in chosen} <= {*facts["code"]}
+    assert facts["settings"]["protocol"]["recipe"]["lr"] == 3e-4
 
 
 @pytest.mark.rest
