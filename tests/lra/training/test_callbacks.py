@@ -165,7 +165,9 @@ def test_gradient_norms_move_nothing(small, tmp_path):
     assert not [row["grad_norm"] for row in rows[1] if row["dev_loss"] and row["grad_norm"]]
 
 
-def test_norms_are_those_of_all_gradients(small, monkeypatch):
+@pytest.mark.parametrize(("optimizer", "passes"), [("adamw", 1), ("sam", 2)])
+def test_norms_are_those_of_all_gradients(small, monkeypatch, optimizer: str, passes: int):
+    """In the first pass of a step, where there are two."""
     seen: list[float] = []
     step = LRAModule.on_before_optimizer_step
 
@@ -176,7 +178,10 @@ def test_norms_are_those_of_all_gradients(small, monkeypatch):
 
     monkeypatch.setattr(LRAModule, "on_before_optimizer_step", watching)
     words = ("callbacks=grad_norm", "protocol.recipe.steps=40", "protocol.evaluation.every=40")
-    rows = read_metrics(runner.train(small(*words)).with_name("metrics.csv"))
+    run = small(*words, f"optimizer={optimizer}")
+    rows = read_metrics(runner.train(run).with_name("metrics.csv"))
+    assert len(seen) == 40 * passes
+    seen = seen[::passes]
     shown = [(float(r["grad_norm"]), float(r["grad_norm_max"])) for r in rows if r["train_loss"]]
     pairs = [seen[i : i + 2] for i in range(0, 40, 2)]
     assert shown == [pytest.approx((sum(pair) / 2, max(pair)), rel=1e-5) for pair in pairs]
@@ -394,3 +399,22 @@ def test_debug_makes_any_run_small(name: str):
     assert run.debug is not None
     assert run.protocol.recipe.steps <= 100
     assert run.protocol.evaluation.dev_batches in (1, 2)
+
+
+@pytest.mark.rest
+def test_two_processes_average_and_climb_as_one_does(small, train, tmp_path):
+    """SAM climbs along the gradient of the whole batch, and both stop at one step."""
+    words = ("optimizer=sam", "callbacks=[ema,early_stopping,grad_norm]", "model.dropout=0")
+    words += ("model.attention_dropout=0", "callbacks.early_stopping.patience=1")
+    words += ("callbacks.early_stopping.least=0.9",)
+    runner.train(small(*words))
+    two = ("trainer=ddp", "trainer.accelerator=cpu", f"runs_dir={tmp_path / 'two'}")
+    done = train(*words, *two)
+    assert done.returncode == 0, done.stderr
+    rows = [read_metrics(next((tmp_path / d).rglob("metrics.csv"))) for d in ("runs", "two")]
+    assert [row["step"] for row in rows[0]] == [row["step"] for row in rows[1]]
+    assert rows[0][-1]["step"] == "20"
+    for one, other in zip(*rows, strict=True):
+        for key in ("train_loss", "dev_loss", "grad_norm"):
+            if one[key]:
+                assert float(one[key]) == pytest.approx(float(other[key]), rel=1e-3), one["step"]
