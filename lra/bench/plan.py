@@ -167,7 +167,7 @@ def first_steps(words: list[str], runs_dir: str, tell: Callable[[dict[str, float
     warnings.filterwarnings("ignore", "You defined a `validation_step` but have no")
     # Several devices are measured as one, with its share of the batch.
     trainer = replace(run.trainer, progress="off", devices=1, num_nodes=1, strategy="auto")
-    run = replace(run, trainer=trainer, logger={}, runs_dir=runs_dir)
+    run = replace(run, trainer=trainer, logger={}, callbacks={}, runs_dir=runs_dir)
     folder, module = RunFolder(run, ""), build(run)
     lightning = trainer_for(
         folder,
@@ -183,23 +183,6 @@ def first_steps(words: list[str], runs_dir: str, tell: Callable[[dict[str, float
         lightning.fit(module, train)
     watch.time_evaluation()
     lightning.validate(module, dev, verbose=False)
-    with tempfile.TemporaryDirectory() as runs_dir:
-        run = replace(run, trainer=trainer, logger={}, callbacks={}, runs_dir=runs_dir)
-        folder, module = RunFolder(run, ""), build(run)
-        lightning = trainer_for(
-            folder,
-            Checkpoints(folder),
-            watch,
-            max_steps=STEPS + 1,
-            min_steps=4,
-            max_time=LONGEST,
-            val_check_interval=None,
-            limit_val_batches=EVALUATED,
-        )
-        with folder.lock():
-            lightning.fit(module, train)
-        costs = {"start": watch.ends[0] - began, "step": watch.lap()}
-        lightning.validate(module, dev, verbose=False)
     device = lightning.strategy.root_device
     on_gpu = device.type == "cuda"
     room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
