@@ -81,6 +81,15 @@ def test_every_launcher_composes_and_its_target_resolves(launcher: str):
     assert callable(hydra.utils.get_class(cfg.hydra.launcher._target_))
 
 
+# Options whose published value is not the default, and why.
+NOT_PUBLISHED = {
+    ("ema", "lag0"): "published, a token counts twice and there is no causal form",
+    ("fastfood", "init"): "published, all weights begin equal",
+    ("gla", "gates"): "published, it needs the hidden states, which a function of q, k, v has not",
+    ("lion", "gates"): "published, it needs the hidden states, which a function of q, k, v has not",
+}
+
+
 def test_every_attention_has_a_config_with_exactly_its_options():
     """Their published values are the constructor's defaults: the same on every task, or on some
     where they depend on the task."""
@@ -100,7 +109,8 @@ def test_every_attention_has_a_config_with_exactly_its_options():
         options |= presets.get("published", {})
         for key, default in defaults.items():
             value = options[key]
-            assert default in value.values() if isinstance(value, dict) else default == value, name
+            same = default in value.values() if isinstance(value, dict) else default == value
+            assert same != ((name, key) in NOT_PUBLISHED), (name, key)
 
 
 @pytest.mark.parametrize("attention", files("attention"))
