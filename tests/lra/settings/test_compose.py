@@ -82,11 +82,16 @@ def test_every_launcher_composes_and_its_target_resolves(launcher: str):
 
 
 # Options whose published value is not the default, and why.
+READS_X = "published, it needs the hidden states, which a function of q, k, v has not"
 NOT_PUBLISHED = {
+    ("deltanet", "gates"): READS_X,
     ("ema", "lag0"): "published, a token counts twice and there is no causal form",
     ("fastfood", "init"): "published, all weights begin equal",
-    ("gla", "gates"): "published, it needs the hidden states, which a function of q, k, v has not",
-    ("lion", "gates"): "published, it needs the hidden states, which a function of q, k, v has not",
+    ("gated_deltanet", "gates"): READS_X,
+    ("gla", "gates"): READS_X,
+    ("hydra", "gates"): READS_X,
+    ("hydra", "tie"): "published, each direction has its own steps, and the causal form has one",
+    ("lion", "gates"): READS_X,
 }
 
 
