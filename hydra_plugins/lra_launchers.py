@@ -8,6 +8,7 @@ summary. Hydra looks for launchers in packages named `hydra_plugins`.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -99,6 +100,7 @@ class SlurmLauncher(SubmititLauncher):
         from submitit.slurm.slurm import SlurmExecutor
 
         scripts: list[str] = []
+        log = logging.getLogger(BaseSubmititLauncher.__module__)
 
         def write(executor: Any, *_: Any) -> list[Any]:
             slurm = executor._executor
@@ -109,6 +111,7 @@ class SlurmLauncher(SubmititLauncher):
 
         with (
             tempfile.TemporaryDirectory() as folder,  # the released launcher makes the sweep's
+            patch.object(log, "disabled", True),  # it would tell of that folder
             patch.object(AutoExecutor, "map_array", write),
             patch.object(SlurmExecutor, "affinity", return_value=1),  # there may be no SLURM here
         ):

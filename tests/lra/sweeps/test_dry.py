@@ -19,9 +19,14 @@ def words(tmp_path: Path) -> list[str]:
 
 
 def test_a_dry_run_prints_the_script_and_leaves_nothing(
-    words: list[str], tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    tmp_path: Path,
+    capsys: Capture,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    caplog.set_level("INFO")  # as Hydra's own logging
     monkeypatch.setenv("PATH", str(tmp_path))  # with neither srun nor sbatch
     more = [SLURM, "hydra.launcher.partition=short", "hydra.launcher.array_parallelism=2"]
     assert main(["train", "-m", *words, *more, "attention=luna,linear", "seed=1,2", "--dry"]) == 0
@@ -45,6 +50,7 @@ def test_a_dry_run_prints_the_script_and_leaves_nothing(
         "when the same words are given without --dry",
     ]
     assert list(tmp_path.iterdir()) == []
+    assert "sweep output dir" not in caplog.text, "there is none"
     monkeypatch.undo()
     assert script.startswith("#!/bin/bash\n")
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
