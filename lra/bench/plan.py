@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -207,7 +208,8 @@ def in_new_process(
     with tempfile.TemporaryDirectory() as runs_dir:
         process = context.Process(target=_send_first_steps, args=(words, runs_dir, sender))
         # Ctrl-C at the terminal reaches both processes. It is ours to handle; the other inherits
-        # that it is blocked.
+        # that it is blocked. Python's tracker of resources, once started, does not unblock it.
+        resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
