@@ -44,7 +44,10 @@ at_a_place = pytest.mark.parametrize("place", [HERE, THERE])
 
 
 # Most of the interpreter's time: more lengths, layouts and sizes of what the other tests compute.
-LONG = "lengths or wide or dims1 or 5-33 or (False and (segments or precision))"
+LONG = (
+    "lengths or (test_mapped and t2r) or wide or dims1 or 5-33 "
+    "or (False and (segments or precision))"
+)
 
 
 @triton
