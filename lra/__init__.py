@@ -54,7 +54,7 @@ _TYPES = {
 def compose(words: Sequence[str] = ()) -> Run:
     """The checked settings of the run that `lra train <words>` would start.
 
-    run = lra.compose(["task=image", "attention=performer", "budget=0.01"])
+    run = lra.compose(["task=image", "attention=performer", "steps_share=0.01"])
     run.protocol.recipe.lr
     """
     from lra.settings.compose import compose

@@ -27,7 +27,7 @@ Give a trained softmax model linear attention, on a GLUE task or on images.
 """,
 }
 SETTINGS = {
-    "train": "seed=1 budget=1.0 data_dir=data runs_dir=runs attention.<option> model.<size> "
+    "train": "seed=1 steps_share=1.0 data_dir=data runs_dir=runs attention.<option> model.<size> "
     "protocol.recipe.<lr, steps, batch, ...> trainer.<...>",
     "convert": "stage=convert,teacher layers=all,last:<n> device=auto,cpu,cuda "
     "recipe.stage1=ce,mse,both,null recipe.schedule=linear,cosine,constant "

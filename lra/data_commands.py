@@ -273,10 +273,12 @@ def _baseline(arguments: argparse.Namespace) -> None:
     prepared = find_or_prepare(options, max_length=length, data_dir=arguments.data_dir)
     scores = baselines(prepared, registry.of_facts(prepared.facts), arguments.rule)
     print(f"{scores['task']}, {prepared.describe()}\n")
-    print("of 100 test examples, and of val, each rule answers right:")
+    metric = scores["metric"]
+    unit = f" in {metric['unit']}" if metric["unit"] else ""
+    print(f"{metric['title']}{unit} of each rule on test, and on dev:")
     for name, score in scores["rules"].items():
-        rates = f"{100 * score['test']:5.1f} {100 * score['val']:5.1f}"
-        print(f"{name:<22} {rates}  {score['reads']}")
+        on_test, on_dev = (f"{score[split]:6.{metric['digits']}f}" for split in ("test", "val"))
+        print(f"{name:<22} {on_test} {on_dev}  {score['reads']}")
     if arguments.to:
         keep(scores, arguments.to)
         print(f"\n{arguments.to}")

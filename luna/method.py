@@ -38,8 +38,6 @@ class Method(nn.Module):
     differences_from_profile: ClassVar[dict[str, str]] = {}
     # A dataclass that holds the options, where the constructor takes them as **options.
     options_class: ClassVar[type | None] = None
-    # Options that are gone, at the value that is left: settings of earlier runs hold them.
-    former_options: ClassVar[dict[str, Any]] = {}
 
     profile: str
 

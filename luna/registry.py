@@ -108,7 +108,7 @@ def _sorted_settings(
     # An attention's slot has settings that a mixer's place has not, such as normalise.
     slot = typing.get_type_hints(Slot) if issubclass(cls, Attention) else {}
     check_options(name, {key: value for key, value in own.items() if key not in slot})
-    return place, {key: v for key, v in own.items() if not _former(cls, key, v)}
+    return place, own
 
 
 def _refuse_surroundings(name: str, around: Around) -> None:
@@ -148,17 +148,10 @@ def check_options(name: str, values: dict[str, Any]) -> None:
     parameters = options(name)
     hints = typing.get_type_hints(_options_of(name))
     for key, value in values.items():
-        if _former(get(name), key, value):
-            continue
         if key not in parameters:
             raise LunaError(f"attention '{name}' has no option '{key}'{nearest(key, parameters)}")
         if not _fits(value, hints.get(key, Any)):
             raise LunaError(f"{name}.{key} must be {_spell(hints[key])}, got {value!r}")
-
-
-def _former(cls: type[Method], key: str, value: Any) -> bool:
-    """Whether an option is gone, and has the value that is left."""
-    return key in cls.former_options and cls.former_options[key] == value
 
 
 def _files() -> dict[str, str]:

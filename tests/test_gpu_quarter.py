@@ -91,7 +91,7 @@ def test_a_run_with_a_record_is_done(entries: list[Any]):
     assert done["attention=luna attention.preset=published"] == {1, 2, 3}
     assert done["attention=linformer"] == {1, 2, 3}
     assert {1, 2} <= done["attention=softmax"]
-    assert not done["budget=10 attention=softmax"]
+    assert not done["steps_share=10 attention=softmax"]
 
 
 def test_again_means_records_of_the_present_code(entries: list[Any]):

@@ -22,7 +22,7 @@ from lra.base.places import PACKAGE
 SHARED = {
     "the backbone": ["lra.model.network"],
     "the optimiser": ["lra.training.optim"],
-    "the training step": ["lra.training.module"],
+    "the training step": ["lra.training.module", "lra.metrics.target", "lra.metrics.classes"],
     "the order of the data": ["lra.data.loader", "lra.data.device"],
 }
 PRETRAINING = {"the pretraining": ["lra.model.pretrain"]}  # beside SHARED, where there is one

@@ -132,7 +132,7 @@ class Style:
 
 @dataclass
 class Recipe:
-    """In a checked run `budget` has already scaled steps and warm-up."""
+    """In a checked run `steps_share` has already scaled steps and warm-up."""
 
     batch: int  # over all processes
     steps: int

@@ -81,7 +81,7 @@ def examples(protocol: Protocol) -> int:
 
 
 def protocol_examples(run: Run) -> int | None:
-    """Scale steps x batch of the protocol's file by the run's `budget`; None without a file."""
+    """Scale steps x batch of the protocol's file by `steps_share`; None without a file."""
     file = read("protocol", run.protocol.name)
     if file is None:
         return None

@@ -72,8 +72,7 @@ def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) ->
     run = run if attention is None else replace(run, attention=attention)
     phase = run.pretrain.name if run.pretrain.is_the_run else None
     usual = {key: option.default for key, option in luna.options(run.attention["name"]).items()}
-    usual |= luna.get(run.attention["name"]).former_options | {"dwc": "none"}
-    options = usual | run.attention
+    options = usual | {"dwc": "none"} | run.attention
     facts = repr((run.task, sorted(options.items()), run.model, run.protocol, phase))
     key, masked = (luna.get(run.attention["name"]), facts), run.protocol.data.mask is not Mask.none
     if key not in _counts:

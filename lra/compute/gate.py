@@ -151,7 +151,7 @@ def _advice(run: Run, budget: Budget, outside: dict[str, float]) -> str:
     if "examples" in outside:
         if run.pretrain.recipe and run.compute.both_phases:
             return "both phases count: lower pretrain.recipe.steps and protocol.recipe.steps"
-        return "train as long as the protocol does (budget=.. scales every method's steps alike)"
+        return "train as long as the protocol does (steps_share scales every method's steps alike)"
     if run.compute.preset != "matched":
         return f"attention.preset={run.compute.preset} has no budget: use attention.preset=matched"
     best = closest(run, budget)

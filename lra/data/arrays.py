@@ -29,9 +29,11 @@ import numpy as np
 
 from lra.base.errors import UserError, printable, readable
 from lra.data.store import read_errors, sha256
+from lra.metrics.metric import Metric, named
+from lra.metrics.target import IGNORED as IGNORED
+from lra.metrics.target import Numbers, Target, target_class
 
 SPLITS = ("train", "val", "test")
-IGNORED = -100  # label of a token that is not scored, as in torch's cross-entropy
 FORMAT = 1  # of the folder; a change makes older folders invalid
 MANIFEST = "manifest.json"
 QUANTILES = {"min": 0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "max": 1}
@@ -49,6 +51,23 @@ class Layout:
     per_token: ClassVar[bool] = False  # a label per token, IGNORED where none is scored
     dual: ClassVar[bool] = False  # an example is a pair of sequences
     grid: tuple[int, int] | None = None  # (rows, columns) of an image
+    # What is asked of an example (lra/metrics/target.py); `classes` counts labels or numbers too.
+    asks: str = "classes"
+    centre: Sequence[float] = (0.0,)  # of numbers: their mean and standard deviation in training,
+    spread: Sequence[float] = (1.0,)  # one of each, or one per column
+    metrics: Sequence[Any] = ()  # the first is the score; none: the usual one of what is asked
+
+    @property
+    def target(self) -> Target:
+        """Build what the task asks, with its loss."""
+        made = target_class(self.asks)
+        if made is Numbers:
+            return Numbers(self.classes, self.centre, self.spread)
+        return made(self.classes)
+
+    @property
+    def metric_names(self) -> list[str]:
+        return named(self.metrics, self.target)
 
 
 Ids = np.ndarray | tuple[np.ndarray, np.ndarray]  # of any length; a pair for a dual task
@@ -195,10 +214,15 @@ class Prepared:
                     f"fingerprint {self.fingerprint}; {remedy(self.manifest)}"
                 )
 
-    def majority(self) -> float:
-        """Score on test the most frequent label of train as the only answer."""
-        train, test = (np.asarray(self.facts["splits"][s]["labels"]) for s in ("train", "test"))
-        return float(test[train.argmax()] / test.sum())
+    def scored_labels(self, split: str) -> np.ndarray:
+        """Read the labels that are scored: (n,), or a row for each example."""
+        labels = np.asarray(self.split(split).labels)
+        return labels[self.layout.target.scored(labels)]
+
+    def floor(self, metric: Metric) -> float:
+        """Score on test the one answer to everything that is best in training."""
+        train, test = (self.scored_labels(split) for split in ("train", "test"))
+        return metric.constant(train, test, self.layout.target)
 
     def summary(self) -> dict[str, Any]:
         """Collect what a run's record holds of its data."""
@@ -208,7 +232,6 @@ class Prepared:
             **{key: self.facts[key] for key in keys},
             "examples": {s: self.facts["splits"][s]["examples"] for s in SPLITS},
             "truncated": {s: self.facts["splits"][s]["truncated"] for s in SPLITS},
-            "majority": self.majority(),
         }
 
     def describe(self) -> str:

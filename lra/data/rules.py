@@ -1,4 +1,4 @@
-"""Rules: how much of a task's accuracy needs no understanding of it.
+"""Rules: how much of a task's score needs no understanding of it.
 
 A rule reads little (one token, a count of tokens, single pixels), is fitted to the training
 examples and scored on the others. A row of a table that is no better than the best rule of its
@@ -20,6 +20,9 @@ from lra.base.disk import write_atomically
 from lra.base.errors import UserError, nearest, readable
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.task import Task
+from lra.metrics.answers import Answers
+from lra.metrics.classes import percent
+from lra.metrics.metric import facts_of, get
 
 FILE = "rules.jsonl"  # of a folder of results
 CONSTANT = "constant"
@@ -54,26 +57,37 @@ def baselines(prepared: Prepared, task: Task, names: list[str] | None = None) ->
         if name not in rules:
             raise UserError(f"task '{task.name}' has no rule '{name}'{nearest(name, rules)}")
     train, val, test = (prepared.split(name) for name in ("train", "val", "test"))
-    scores = {}
+    metric, scores = get(task.metric_names[0]), {}
     for name in names or rules:
-        on_val, on_test = rules[name].answer(train, val, [val, test])
-        score = {"reads": rules[name].reads, "val": accuracy(val, on_val)}
-        scores[name] = score | {"test": accuracy(test, on_test)}
+        answers = rules[name].answer(train, val, [val, test])
+        on_val, on_test = (
+            score_of(split, of_split, task)
+            for split, of_split in zip((val, test), answers, strict=True)
+        )
+        scores[name] = {"reads": rules[name].reads, "val": on_val, "test": on_test}
         if rules[name].bound:
             scores[name]["bound"] = True
         if (groups := task.groups(test)) is not None:
-            right = on_test == test.labels
+            right = answers[1] == test.labels
             scores[name]["by"] = {
                 str(g): [int(right[groups == g].sum()), int((groups == g).sum())]
                 for g in np.unique(groups)
             }
-    facts = {"task": task.name, "fingerprint": prepared.fingerprint}
+    facts = {"task": task.name, "fingerprint": prepared.fingerprint, "metric": facts_of(metric)}
     return facts | {"options": prepared.facts["options"], "rules": scores}
 
 
+def score_of(split: Split, answers: np.ndarray, task: Task) -> float:
+    """Score the answers of a rule by the task's metric, in its unit."""
+    labels = np.asarray(split.labels)
+    scored = task.target.scored(labels)
+    return get(task.metric_names[0]).score(Answers(answers[scored], labels[scored]), task.target)
+
+
 def accuracy(split: Split, answers: np.ndarray) -> float:
-    scored = split.labels != IGNORED
-    return float((answers == split.labels)[scored].mean())
+    """Score classes in percent."""
+    right = (answers == split.labels)[split.labels != IGNORED]
+    return percent(int(right.sum()), len(right))
 
 
 def from_ids(read: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
@@ -236,4 +250,7 @@ def read_scores(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with readable(path, "make it again with `lra data baseline`"):
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if any("metric" not in line for line in lines):
+            raise ValueError("its scores are of an earlier version")
+        return lines

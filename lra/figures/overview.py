@@ -95,7 +95,7 @@ def draw_rules(results: Path, runs: pd.DataFrame, _: Any, out: Path) -> list[Pat
                 )
         axes.set_yticks(range(len(rows)), [*reversed(rows)])
         for name, line in SHOWN.items():
-            score = 100 * rules[name]["test"]
+            score = rules[name]["test"]
             axes.axvline(score, color=OTHERS, lw=1.2, zorder=1)
             axes.annotate(
                 f"{name} {score:.1f}",

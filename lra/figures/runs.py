@@ -182,7 +182,7 @@ def title_of(trained: Trained) -> str:
     differ = {k: v for k, v in run.attention.items() if v != usual.get(k)}
     attention = ", ".join(filter(None, (method, in_words(differ))))
     return (
-        f"{task}, {attention}, seed {run.seed}, {trained.record['test.select']} checkpoint\n"
+        f"{task}, {attention}, seed {run.seed}, {trained.record['select']} checkpoint\n"
         f"protocol {protocol.name} v{protocol.version}, model {run.model.name}, "
         f"{recipe.steps:,} steps of {recipe.batch}; data: {trained.prepared.facts['provenance']}"
     )

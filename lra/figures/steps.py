@@ -1,4 +1,4 @@
-"""Loss, dev accuracy and rate of runs by step; of conversions, the KL divergence between teacher
+"""Loss, score on dev and rate of runs by step; of conversions, the KL divergence between teacher
 and student in every layer while feature maps are fitted."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lra.results.record import Record, read_all
 from lra.runs.folder import read_metrics
 from lra.runs.schema import CONVERSION
 
-PANELS = {"train_loss": "training loss", "dev_accuracy": "dev accuracy", "lr": "rate"}
+PANELS = {"train_loss": "training loss", "dev_score": "score on dev", "lr": "rate"}
 FACTS = ("task", "protocol.name", "model", "steps", "batch")
 CONDITIONS = "{}, protocol {}, model {}, {:,} steps of {}"  # of a run, by these facts
 RANGE = ["mean", "min", "max"]
@@ -65,7 +65,7 @@ def draw_training(records: Sequence[Record], out: Path) -> list[Path]:
         panels[-1].set_xlabel("step")
 
     seeds = len({record["seed"] for record in records})
-    title = f"Loss, dev accuracy and rate by step\n{conditions.pop()}, {seeds} seed(s)"
+    title = f"Loss, score on dev and rate by step\n{conditions.pop()}, {seeds} seed(s)"
     stem = out / f"steps-{records[0]['task']}-{'-'.join(names)}"
     return look.save_figure(stem, fill, title, 6.0)
 
@@ -81,7 +81,7 @@ def kl_by_step(records: Sequence[Record]) -> pd.DataFrame:
             words = look.in_words({k: v for k, v in options.items() if v is not None})
             label = ", ".join(filter(None, (method, words)))
             rows += [
-                (method, label, int(re.findall(r"\.(\d+)\.", layer)[0]), point["step"], kl)
+                (method, label, int(re.findall(r"/(\d+)/", layer)[0]), point["step"], kl)
                 for point in record["stage1.curve"]
                 for layer, kl in point["kl"].items()
             ]

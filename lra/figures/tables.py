@@ -93,7 +93,7 @@ def scores(figure: Any, table: Table, column: str) -> None:
             color=look.NOTE,
         )
     axes.set_yticks(range(len(looks)), [name for _, name, _ in looks], parse_math=False)
-    axes.set(xlabel="test accuracy (%); | one seed", ylim=(-0.7, len(looks) - 0.3))
+    axes.set(xlabel=f"{axis_of(cells)}; | one seed", ylim=(-0.7, len(looks) - 0.3))
     axes.grid(axis="x")
     for label in axes.get_yticklabels():
         label.set(fontweight=look.weight(label.get_text().split(" ")[0]), color=look.INK)
@@ -112,33 +112,42 @@ def compute(figure: Any, table: Table, column: str) -> None:
         for (_, name, _), (x, y, spread) in zip(looks, numbers, strict=True)
     ]
     look.draw_front(axes, points, [style for *_, style in looks])
-    axes.set(xlabel="GFLOPs per example, forward", ylabel="test accuracy (%)")
+    axes.set(xlabel="GFLOPs per example, forward", ylabel=axis_of(cells))
+
+
+def axis_of(cells: pd.DataFrame, split: str = "test") -> str:
+    """`test accuracy (%)`"""
+    first = cells.iloc[0]
+    unit = f" ({first['unit']})" if first["unit"] else ""
+    return f"{split} {first['title']}{unit}"
 
 
 def curves_of(table: Table, column: str) -> dict[str, pd.DataFrame]:
-    """Mean, least and largest dev accuracy over seeds by step, of every row whose runs kept POINTS
+    """Mean, least and largest score on dev over seeds by step, of every row whose runs kept POINTS
     steps or more."""
     runs = table.runs[table.runs["column"] == column]
     points = pd.DataFrame(
         [
-            (row, step, 100 * accuracy)
+            (row, step, score)
             for row, record in zip(runs["row"], runs["record"], strict=True)
-            for step, accuracy in record.get("curve") or ()
+            for step, score in record.get("curve") or ()
         ],
-        columns=["row", "step", "accuracy"],
+        columns=["row", "step", "score"],
     )
     of_rows = {
-        str(row): part.groupby("step")["accuracy"].agg(["mean", "min", "max"])
+        str(row): part.groupby("step")["score"].agg(["mean", "min", "max"])
         for row, part in points.groupby("row", sort=False)
     }
     return {row: curve for row, curve in of_rows.items() if len(curve) >= POINTS}
 
 
 def curves(figure: Any, table: Table, column: str) -> None:
-    """Dev accuracy by training step: mean and range over seeds."""
+    """Score on dev by training step: mean and range over seeds."""
     axes, of_rows = figure.subplots(), curves_of(table, column)
-    order = [row for row in table.column(column).sort_values("score").index if row in of_rows]
-    axes.set(xlabel="training step", ylabel="dev accuracy (%), mean and range of seeds")
+    cells = table.column(column)
+    ordered = (cells["score"] * cells["sign"]).sort_values(kind="stable").index
+    order = [row for row in ordered if row in of_rows]
+    axes.set(xlabel="training step", ylabel=f"{axis_of(cells, 'dev')}, mean and range of seeds")
     special = [*CURATED, "uniform", order[0], *order[-2:]]
     _lines(axes, table, {row: of_rows[row] for row in order}, special)
 
@@ -149,15 +158,18 @@ def curves(figure: Any, table: Table, column: str) -> None:
 def by_column(figure: Any, table: Table, _: str) -> None:
     """Accuracy against the setting whose values are the columns."""
     axes, lines = figure.subplots(), {}
+    percent = table.cells["unit"].iloc[0] == "%"
     xs = pd.Series({c: float(c.partition("=")[2]) for c in table.columns})
     for row in table.rows.index:
         cells = table.cells.loc[row].reindex(table.columns).dropna(subset="score")
         means, spread = cells["score"], cells["deviation"].fillna(0)
         line = {
             "mean": means,
-            "min": (means - spread).clip(lower=0),
-            "max": (means + spread).clip(upper=100),
+            "min": means - spread,
+            "max": means + spread,
         }
+        if percent:
+            line["min"], line["max"] = line["min"].clip(lower=0), line["max"].clip(upper=100)
         if len(cells) > 1:
             lines[row] = pd.DataFrame(line).set_axis(xs[cells.index])
     bounds = table.rules[table.rules["bound"]] if len(table.rules) else table.rules
@@ -167,7 +179,9 @@ def by_column(figure: Any, table: Table, _: str) -> None:
         axes.annotate(f"{name}, the bound  ", (xs[at], rule[at]), ha="right")
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(xs), [f"{x:g}" for x in xs], minor=False)
-    axes.set(xlabel=AXES.get(table.axis, table.axis), ylabel="test accuracy (%)", ylim=(-3, 103))
+    axes.set(xlabel=AXES.get(table.axis, table.axis), ylabel=axis_of(table.cells))
+    if percent:
+        axes.set_ylim(-3, 103)
     attentions = table.rows["attention"]
     _lines(axes, table, lines, [row for row in lines if attentions[row] in CURATED])
 
@@ -198,7 +212,9 @@ def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) ->
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
     ends = [[part / 255 for part in end] for end in (LIGHT, DARK)]
-    low, high = scale_of(grids)
+    worst, best = scale_of(grids)
+    low, high = min(worst, best), max(worst, best)
+    ends = ends if best >= worst else ends[::-1]
     scale = {
         "cmap": LinearSegmentedColormap.from_list("scores", ends),
         "norm": Normalize(low, high),
@@ -212,7 +228,7 @@ def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) ->
             cell = grid.cells.get((row, value))
             if cell is not None:
                 scores[y, x] = cell["score"]
-            _write_cell(axes, x, y, cell, (low, high), crowded=len(grid.columns) > 8)
+            _write_cell(axes, x, y, cell, (worst, best), crowded=len(grid.columns) > 8)
         picture = axes.pcolormesh(scores, edgecolors="w", linewidth=1.5, **scale)
         axes.invert_yaxis()  # as the terminal has it: the first row on top
         for axis, factor, values in (
@@ -226,7 +242,7 @@ def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) ->
         axes.spines[:].set_visible(False)
         axes.set_title(", ".join(filter(None, [table.axis and grid.column, grid.others])))
     bar = figure.colorbar(picture, ax=list(panels.flat[: len(grids)]), fraction=0.05)
-    bar.set_label("test accuracy (%)")
+    bar.set_label(axis_of(table.cells))
     bar.outline.set_visible(False)
     figure.supxlabel(
         "(n): seeds; ∅, ↓: as in tables. Colours begin at one answer to everything, so that "
@@ -305,7 +321,7 @@ def draw_effects(figure: Any, table: Table) -> None:
     axes.set_ylim(y + 0.7, 0.7)
     axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), color=look.NOTE, **right)
     axes.set_xlabel(
-        "points of test accuracy gained, all other settings equal; red: the interval leaves out 0\n"
+        "change of the test score, all other settings equal; red: the interval leaves out 0\n"
         "| a pair of runs   ● mean and interval over pairs of rows   ○ over seeds of one pair"
     )
     axes.grid(axis="x")

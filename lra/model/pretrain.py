@@ -22,6 +22,8 @@ from lra.base.config import Objective, Pooling, Pretrain, Select
 from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch, Loader
+from lra.data.task import Task
+from lra.metrics.target import Classes, Target
 from lra.model.network import Network
 from lra.settings.compose import Run
 from lra.settings.experiment import Experiment
@@ -59,7 +61,7 @@ def phase_one(run: Run) -> Run | None:
         ),
         pretrain=Pretrain(phase.name, rate=phase.rate),
         seed=run.seed if phase.seed is None else phase.seed,
-        budget=1.0,  # the recipe has been scaled
+        steps_share=1.0,  # the recipe has been scaled
         rerun=False,
     )
 
@@ -99,6 +101,14 @@ class TokenShape:
     def classes(self) -> int:
         return self.vocab
 
+    @property
+    def target(self) -> Target:
+        return Classes(self.vocab)
+
+    @property
+    def metric_names(self) -> list[str]:
+        return [Classes.metric]
+
 
 class TokenNetwork(Network):
     """The same backbone with a prediction per token: ids (B, n) -> (B, n, vocab)."""
@@ -110,6 +120,12 @@ class TokenNetwork(Network):
         super().__init__(TokenShape(task.vocab, task.grid), slot, run.model, run.protocol, run.seed)
         cls = int(run.protocol.style.pooling is Pooling.cls)
         self.pool = lambda x, mask: x[:, cls:]  # the CLS token has nothing to predict
+
+
+def asked_of(run: Run | Experiment) -> Task | TokenShape:
+    """Give what is asked of the run's network: its task, or in phase one its own tokens."""
+    task = data.of(run.task)
+    return TokenShape(task.vocab, task.grid) if run.pretrain.is_the_run else task
 
 
 def build_network(run: Run | Experiment) -> Network:

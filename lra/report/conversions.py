@@ -55,7 +55,7 @@ def _table_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     # The teacher is a row above those of the runs. The control is no conversion: never the best.
     runs, usual = _named_by_stages(runs)
     first = runs.drop_duplicates("column").set_index("column")
-    teacher = 100 * first["scores.teacher.score"].astype(float)
+    teacher = first["stages.teacher.score"].astype(float)
     floor = first["floor"]
     control = runs.loc[runs["attention"] == "softmax", "row"]
     cells = pd.concat([_cells_of_teacher(teacher, floor), cells_of(runs, {*control})])
@@ -108,6 +108,8 @@ def _cells_of_teacher(scores: pd.Series, floor: pd.Series) -> pd.DataFrame:
             "method": "teacher",
             "attention": "softmax",
             "options": {},
+            "digits": 1,
+            "sign": 1,
             "seeds": 0,
             "learned": True,
             "best": False,

@@ -112,17 +112,18 @@ def _crossed(keys: Sequence[tuple[object, ...]]) -> bool:
 
 
 def scale_of(grids: Iterable[Grid]) -> tuple[float, float]:
-    """The scores at the ends of the colours. The score of one answer to everything is among them: a
-    scale from the worst to the best cell would make a landscape of any noise."""
+    """The scores at the ends of the colours, the worst and the best. The score of one answer to
+    everything is among them: a scale of the cells alone would make a landscape of any noise."""
     cells = [cell for grid in grids for cell in grid.cells.values()]
     scores = pd.Series([n for cell in cells for n in (cell["score"], cell["floor"])], dtype=float)
-    return scores.min(), scores.max()
+    worst, best = scores.min(), scores.max()
+    return (worst, best) if cells[0]["sign"] > 0 else (best, worst)
 
 
 def colour_of(score: float, scale: tuple[float, float]) -> str:
     """`#332288`"""
-    low, high = scale
-    share = (score - low) / (high - low) if high > low else 0.0
+    worst, best = scale
+    share = (score - worst) / (best - worst) if best != worst else 0.0
     mixed = (light + share * (dark - light) for light, dark in zip(LIGHT, DARK, strict=True))
     return "#" + "".join(f"{round(part):02x}" for part in mixed)
 

@@ -16,7 +16,7 @@ FLOOR = "∅: no better than a rule that reads almost nothing, such as always gi
 def training_notes(table: Table) -> Iterator[str]:
     spec, runs = table.spec, table.runs
     yield (
-        f"Runs of {conditions(runs)}. Test accuracy in %: mean over seeds ± sample standard "
+        f"Runs of {conditions(runs)}. {scored_by(runs)}: mean over seeds ± sample standard "
         "deviation (number of seeds)."
     )
     if any(pairs_of(options) not in label for label, options in table.rows["options"].items()):
@@ -31,7 +31,7 @@ def training_notes(table: Table) -> Iterator[str]:
     if spec.choose:
         values = ", ".join(map(str, sorted(runs[spec.choose].unique(), key=sortable)))
         yield (
-            f"{spec.choose} has, in each cell, the value with the best mean dev accuracy of those "
+            f"{spec.choose} has, in each cell, the value with the best mean score on dev of those "
             f"with most seeds; chosen were {values}."
         )
     if len(pretrained := runs[runs["pretrain.name"] != "none"]):
@@ -50,13 +50,29 @@ def training_notes(table: Table) -> Iterator[str]:
         yield _column_note(table, column)
 
 
+def scored_by(runs: pd.DataFrame) -> str:
+    """`Test accuracy in %`; the metric of each column where they differ."""
+    metrics = runs.drop_duplicates("column").set_index("column")
+    words = {column: scored_in(metric) for column, metric in metrics.iterrows()}
+    if len({*words.values()}) == 1:
+        return f"Test {next(iter(words.values()))}"
+    return "Test scores: " + ", ".join(f"on {column} {text}" for column, text in words.items())
+
+
+def scored_in(run: pd.Series) -> str:
+    """`accuracy in %`, `RMSE (lower is better)`"""
+    unit = f" in {run['metric.unit']}" if run["metric.unit"] else ""
+    better = "" if run["metric.higher_is_better"] else " (lower is better)"
+    return f"{run['metric.title']}{unit}{better}"
+
+
 def conditions(runs: pd.DataFrame) -> str:
     protocols = runs["protocol.name"] + " v" + runs["protocol.version"].map(str)
-    budget = runs["budget"].map("{:g}".format)
-    facts = runs[["model", "precision"]].assign(protocol=protocols, budget=budget)
+    share = runs["steps_share"].map("{:g}".format)
+    facts = runs[["model", "precision"]].assign(protocol=protocols, **{"steps share": share})
     return ", ".join(
         f"{name} {' and '.join(sorted({*facts[name].map(str)}))}"
-        for name in ("protocol", "model", "budget", "precision")
+        for name in ("protocol", "model", "steps share", "precision")
     )
 
 
@@ -87,24 +103,25 @@ def _column_note(table: Table, column: str) -> str:
     runs = table.runs[table.runs["column"] == column]
     first = runs.iloc[0]
     machines = sorted({*(runs["machine.device"] + ", threads " + runs["machine.threads"].map(str))})
-    examples, scored = first["test.examples"], first.get("test.scored")
+    examples, scored = first["stage.examples"], first.get("stage.scored")
     if pd.notna(scored) and scored != examples:  # each token has a label
         examples = f"{scored} tokens of {examples}"
     parts = [
         f"data {first['data.source']} ({first.get('data.provenance') or 'source as named'}), "
         f"fingerprint {first['fingerprint']}",
         f"{first['steps']} steps of {first['batch']} examples",
-        f"{examples} test examples, {first['test.select']} checkpoint",
+        f"{examples} test examples, {first['select']} checkpoint",
     ]
     if pd.notna(first["floor"]):
-        floor = f"always answering the most frequent class gives {first['floor']:.2f} %"
+        floor = f"the same answer to everything gives {first['record'].text(first['floor'])}"
         learned = table.column(column)["learned"].any()
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
     if not table.rules.empty:
         bound = table.rules["bound"]
         for what, which in (("best rule gives", ~bound), ("bound is", bound)):
             if (scores := table.rules.loc[which, column].dropna()).size:
-                parts.append(f"the {what} {scores.max():.2f} % ({scores.idxmax()})")
+                best = scores.idxmax() if first["metric.higher_is_better"] else scores.idxmin()
+                parts.append(f"the {what} {first['record'].text(scores[best])} ({best})")
     budgets = " or ".join(runs["record"].map(_budget_name).unique())
     parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
     if table.spec.speed and table.column(column)["steps_per_second"].isna().any():

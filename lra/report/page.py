@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader
 from lra.report.notes import FLOOR
 from lra.report.render import sections, wide
 from lra.report.stats import MOST_SEEDS
-from lra.report.table import Table, mark_of, text_of
+from lra.report.table import Table, mark_of, rounded, text_of
 from lra.report.trainings import FIVE
 
 HERE = Path(__file__).parent
@@ -35,17 +35,23 @@ def page(tables: Sequence[Table], results: Path) -> str:
     ours = [r for r in runs if r["task"] in FIVE and r.get("protocol.name") not in SHORT]
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
     return environment.get_template("page.html").render(
-        {"sections": sections, "floor": FLOOR},
+        {"sections": sections, "floor": FLOOR, "unit_of": unit_of},
         tables=[(table, _body(table)) for table in tables],
         pictures={
             t.spec.name: sorted((results / "figures").glob(f"{t.spec.name}-*.png")) for t in tables
         },
         scripts={b64encode(sha256(s.encode()).digest()).decode(): s for s in scripts},
         runs=len(runs),
-        full=sum(r.get("budget", 0) >= 1 for r in ours),
+        full=sum(r.get("steps_share", 0) >= 1 for r in ours),
         gpu=sum(r.get("machine.kind", "cpu") != "cpu" for r in runs),
         last=max((r.finished for r in runs if r.finished), default=None),
     )
+
+
+def unit_of(table: Table, column: str) -> str:
+    """The unit of the scores of a column; of recoveries and averages percent."""
+    units = table.cells["unit"].dropna().groupby("column").first()
+    return str(units.get(column, "%"))
 
 
 def _body(table: Table) -> pd.DataFrame:
@@ -62,7 +68,11 @@ def _score(table: Table, cell: pd.Series) -> dict[str, Any]:
     if not cell["runs"]:  # the teacher of conversions
         return shown
     look, verdict = ("best", "best mean") if cell["best"] else VERDICTS[mark_of(cell)]
-    scores = map("seed {}: {:.2f}".format, cell["seed"], cell["values"])
+    digits = cell["digits"] + 1
+    scores = (
+        f"seed {seed}: {rounded(score, digits)}"
+        for seed, score in zip(cell["seed"], cell["values"], strict=True)
+    )
     facts, first = [", ".join(scores), verdict], cell["record"]
     if pd.notna(cell["p"]):
         facts.append(f"p = {cell['p']:.2g} against the best")

@@ -10,8 +10,8 @@ import pandas as pd
 
 from lra.base.errors import csv_text
 from lra.report.specs import published
-from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, text_of
-from lra.results.record import STAGES, Record
+from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, rounded, text_of
+from lra.results.record import Record
 
 GENERATED = (
     "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
@@ -32,6 +32,7 @@ AGREEMENTS = (
     "Spearman's correlation of the ranks of methods here, by column, with those in {name}, and its "
     "95 % interval (Fisher's z) if methods were drawn at random; the spread of seeds is not in it."
 )
+STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion, in order
 # Columns of effects and agreements, whose numbers effects.py has.
 EFFECT = {
     "setting": "{setting}: {level} against {base}",
@@ -81,7 +82,7 @@ CSV_COLUMNS = (
     "published",
     "source",
     "protocol",
-    "budget",
+    "steps_share",
     "steps",
     "batch",
     "data_source",
@@ -149,7 +150,10 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
         yield f"Cost on {column}", "", costs(table, column)
     if not table.rules.empty:
         ordered = table.rules.loc[table.rules[table.columns].mean(axis=1).sort_values().index]
-        scores = ordered[table.columns].map(lambda n: "" if pd.isna(n) else f"{n:.1f}")
+        digits = table.cells.groupby("column")["digits"].first()
+        scores = ordered[table.columns].apply(
+            lambda column: ["" if pd.isna(n) else rounded(n, digits[column.name]) for n in column]
+        )
         yield "Rules", RULES, scores.assign(reads=ordered["reads"]).rename_axis("rule")
     if table.spec.published and table.cells["published"].notna().any():
         yield "Beside the published numbers", *beside(table)
@@ -216,7 +220,7 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
                 "column": column,
                 "run": name,
                 "seeds": " ".join(map(str, cell["seed"])),
-                "score": " ".join(map("{:.2f}".format, cell["values"])),
+                "score": " ".join(rounded(v, cell["digits"] + 1) for v in cell["values"]),
                 **({} if table.costs else {"stages": "; ".join(map(_stages, cell["records"]))}),
                 "data": "not recorded" if pd.isna(cell["fingerprint"]) else cell["fingerprint"],
                 "revision": cell["revisions"],
@@ -228,8 +232,8 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
 
 def _stages(record: Record) -> str:
     """`teacher 84.1 → swap 77.5 → best 82.8`"""
-    scores = record["scores"]
-    return " → ".join(f"{s} {100 * scores[s]['score']:.1f}" for s in STAGES if s in scores)
+    scored = record["stages"]
+    return " → ".join(f"{s} {rounded(scored[s]['score'], 1)}" for s in STAGES if s in scored)
 
 
 def grid(frame: pd.DataFrame) -> str:
@@ -280,7 +284,7 @@ def to_csv(table: Table, results: Path) -> str:
     cells["options"] = cells["options"].map(pairs_of)
     cells["runs"] = cells["runs"].map(" ".join)
     if table.costs:
-        cells["budget"] = cells["budget"].map("{:g}".format)
+        cells["steps_share"] = cells["steps_share"].map("{:g}".format)
     cells = cells[[c for c in CSV_COLUMNS if c in cells]]
     cells = cells.map(lambda value: csv_text(value) if isinstance(value, str) else value)
     dtypes = {"seeds": "Int64", "needs": "Int64", "parameters": "Int64", "published": object}

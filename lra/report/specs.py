@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from lra.base import groups
 from lra.base.errors import UserError, readable
-from lra.runs.schema import refuse_steering
+from lra.runs.facts import refuse_steering
 
 SPECS = Path(__file__).with_name("tables.yaml")
 

@@ -32,9 +32,17 @@ TAIL = ((_X + 1) / 2) ** 4  # probabilities, dense near 0: small estimates of th
 TAIL_WEIGHTS = 2 * ((_X + 1) / 2) ** 3 * _WEIGHTS
 
 
-def compare_with_best(samples: Sequence[Sequence[float]], answers: Sequence[float]) -> pd.DataFrame:
-    """Test every row of a column, one score in percent per seed, against the best mean of those
-    with two seeds or more; `answers` are the independent test examples behind each score.
+def compare_with_best(
+    samples: Sequence[Sequence[float]],
+    answers: Sequence[float],
+    *,
+    digits: int = 1,
+    noise: Sequence[float] | None = None,
+) -> pd.DataFrame:
+    """Test every row of a column, one score per seed, of which higher is better, against the best
+    mean of those with two seeds or more; `answers` are the independent test examples behind each
+    score. Scores are accuracies in percent, or `noise` says by how much the scores of each row
+    scatter if the test examples are drawn again (their standard deviation).
 
     best:  the row has the highest mean, as printed
     p:     adjusted by Holm's method; none for the best and for single seeds
@@ -43,13 +51,14 @@ def compare_with_best(samples: Sequence[Sequence[float]], answers: Sequence[floa
     """
     seeds = np.array([len(values) for values in samples])
     means = np.array([math.fsum(values) / len(values) for values in samples])
-    best = [round(mean, 1) == round(means.max(), 1) for mean in means]
+    best = [round(mean, digits) == round(means.max(), digits) for mean in means]
     verdicts = pd.DataFrame({"best": best, "p": np.nan, "worse": False, "needs": np.nan})
     rows = np.flatnonzero(seeds > 1)
     if len(rows) > 1:
         spread = np.array([np.var(v, ddof=1) for v in samples if len(v) > 1])
         means, seeds = means[rows], seeds[rows]
-        variances, shared = moderated(means, spread, seeds, np.asarray(answers)[rows])
+        least = None if noise is None else np.square(np.asarray(noise)[rows])
+        variances, shared = moderated(means, spread, seeds, np.asarray(answers)[rows], least)
         p = holm(p_worse(means, variances, seeds, shared))
         first, unmarked = int(means.argmax()), int((p >= LEVEL).sum())
         for i, row in enumerate(rows):
@@ -93,21 +102,26 @@ def _seeds_needed(
 # Arrays are (..., rows): scripts/significance.py tests many columns at once.
 
 
-def moderated(means: Array, variances: Array, seeds: Array, answers: Any) -> tuple[Array, Array]:
+def moderated(
+    means: Array, variances: Array, seeds: Array, answers: Any, least: Array | None = None
+) -> tuple[Array, Array]:
     """Variances between seeds (..., rows), raised where they came out small by chance, and the
     degrees of freedom that each takes from the other rows (..., 1).
 
-    A variance is counted in binomial variances of its score, of which it is at least one; these
-    dispersions are squeezed towards a common one, and none is made smaller."""
-    share = np.clip(means / 100, 1 / (np.add(answers, 2)), 1 - 1 / (np.add(answers, 2)))
-    binomial = 1e4 * share * (1 - share) / answers
-    dispersion = np.maximum(variances / binomial, 1)
+    A variance is counted in the least that it can be, that of the test examples: of an accuracy
+    binomial, else `least`. These dispersions are squeezed towards a common one, and none is made
+    smaller."""
+    if least is None:
+        share = np.clip(means / 100, 1 / (np.add(answers, 2)), 1 - 1 / (np.add(answers, 2)))
+        least = 1e4 * share * (1 - share) / answers
+    least = np.maximum(least, np.finfo(float).tiny)  # of answers that are all right
+    dispersion = np.maximum(variances / least, 1)
     freedom = np.broadcast_to(seeds - 1, means.shape)
     prior, prior_freedom = prior_of(dispersion, freedom)
     rows = means.shape[-1]  # the prior of a few rows is little known
     shared = np.minimum(prior_freedom, min(MOST_SHARED, max(0, rows - 3) / 4))
     squeezed = (shared * prior + freedom * dispersion) / (shared + freedom)
-    return binomial * np.maximum(squeezed, dispersion), shared
+    return least * np.maximum(squeezed, dispersion), shared
 
 
 def prior_of(variances: Array, freedom: Array) -> tuple[Array, Array]:

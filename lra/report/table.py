@@ -4,8 +4,10 @@ runs; render.py, terminal.py, page.py and lra/figures show it."""
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import pandas as pd
@@ -21,13 +23,14 @@ PARTS = (
     "protocol",
     "task",
     "pretrain",
-    "budget",
+    "steps_share",
     "precision",
     "processes",
     "optimizer",
     "schedule",
     "callbacks",
 )
+OF_METRIC = ("title", "unit", "digits", "higher_is_better")
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
 SHARED = ("attention", "options", "method", "task", "examples", "floor", "fingerprint", "record")
 
@@ -87,7 +90,9 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
         records=("record", list),
         revisions=("revision", lambda revisions: " ".join(dict.fromkeys(revisions))),
         dead=("dead_queries", lambda shares: 100 * shares.mean()),
+        noise=("noise", lambda noises: noises.astype(float).pow(2).mean() ** 0.5),
         **{name: (name, "mean") for name in COSTS},
+        **{name: (f"metric.{name}", "first") for name in OF_METRIC},
         **{name: (name, "first") for name in SHARED},
     )
     networks = runs.assign(network=runs["identity"] + runs["code"]).groupby(["row", "column"])
@@ -97,29 +102,56 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
             f"runs of {row} on {column} differ in settings that no row shows; name them in `vary` "
             "(docs/results.md)"
         )
-    # Accuracies are float32; one example of 25,000 is 0.004. Unknown floors are passed.
-    cells["learned"] = ~(cells["score"] <= cells["floor"] + 1e-3)
+    # Larger is better, of scores and of what they are compared with.
+    cells["sign"] = cells["higher_is_better"].map({True: 1, False: -1}).astype(int)
+    sign = cells["sign"]
+    # A mean of equal scores may differ from them in its last digit. Unknown floors are passed.
+    cells["learned"] = ~(sign * cells["score"] <= sign * cells["floor"] + 1e-9)
     cells[["best", "worse", "p", "needs"]] = False, False, float("nan"), float("nan")
     # Cells at the floor, where nothing was learned, take no part.
     ranked = cells[cells["learned"] & ~cells.index.isin(unranked, level="row")]
     for _, column in ranked.groupby("column", sort=False):
-        answers = column["examples"].fillna(stats.ANSWERS)
-        verdicts = stats.compare_with_best([*column["values"]], [*answers])
+        sign = column["sign"].iloc[0]
+        verdicts = stats.compare_with_best(
+            [[sign * score for score in of_row] for of_row in column["values"]],
+            [*column["examples"].fillna(stats.ANSWERS)],
+            digits=column["digits"].iloc[0],
+            noise=_noise(column),
+        )
         cells.loc[column.index, verdicts.columns] = verdicts.to_numpy()
     cells = cells.astype({"best": bool, "worse": bool, "p": float, "needs": float})
     cells["best"] &= cells["seeds"] > 1  # the lead of a single seed may be chance
     return cells
 
 
+def _noise(column: pd.DataFrame) -> list[float] | None:
+    """By how much drawing the test examples again moves the scores of each row; None for accuracies
+    and for records that do not say so, whose answers count as right or wrong."""
+    counted = (column["title"] == "accuracy").all() or column["noise"].isna().any()
+    return None if counted else [*column["noise"]]
+
+
 def text_of(cell: pd.Series) -> str:
     """`41.0 ± 0.5 (3)`: mean, sample deviation, number of seeds."""
-    spread = "" if pd.isna(cell["deviation"]) else f" ± {cell['deviation']:.1f}"
-    return f"{cell['score']:.1f}{spread}" + (f" ({cell['seeds']})" if cell["seeds"] else "")
+    digits = cell["digits"]
+    spread = "" if pd.isna(cell["deviation"]) else f" ± {rounded(cell['deviation'], digits)}"
+    seeds = f" ({cell['seeds']})" if cell["seeds"] else ""
+    return f"{rounded(cell['score'], digits)}{spread}{seeds}"
+
+
+def rounded(value: float, digits: int) -> str:
+    """Spell a number, ties away from 0: as binary fractions some of them lie below, others above
+    what they say."""
+    if not math.isfinite(value):
+        return str(value)
+    exact = Decimal(repr(round(float(value), 9)))
+    return f"{exact.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):f}"
 
 
 def mark_of(cell: pd.Series) -> str:
     """Behind a mean: shown to be worse than the best, or no better than a rule."""
-    ruled = not cell["learned"] or cell["score"] <= cell.get("rule", -1)
+    sign = cell["sign"]
+    ruled = not cell["learned"] or sign * cell["score"] <= sign * cell.get("rule", math.nan)
     return "∅" if ruled else "↓" if cell["worse"] else ""
 
 

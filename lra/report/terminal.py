@@ -27,7 +27,7 @@ from lra.runs.schema import TRAINING
 # Facts that the notes of every table show; a title has the others in which tables differ.
 IN_NOTES = (
     "model",
-    "budget",
+    "steps_share",
     "precision",
     "protocol.name",
     "protocol.version",
@@ -35,8 +35,9 @@ IN_NOTES = (
     "data.fingerprint",
     "protocol.recipe.batch",
     "protocol.recipe.steps",
-    "test.examples",
-    "test.select",
+    "stage.examples",
+    "select",
+    "metric",
     "compute.budget.reference",
     "compute.budget.parameters",
     "compute.budget.flops",

@@ -45,7 +45,7 @@ OF_TABLE = (
     "protocol.name",
     "protocol.version",
     "model",
-    "budget",
+    "steps_share",
     "precision",
     "compute.budget.reference",
     "compute.budget.tolerance.parameters",
@@ -55,15 +55,16 @@ FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
 OF_COLUMN = (
     "data.source",
     "data.fingerprint",
-    "test.select",
-    "test.examples",
+    "metric",
+    "select",
+    "stage.examples",
     "optimizer",
     "schedule",
     "callbacks",
     *FOLLOW,
 )
 NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
-CONDITIONS = ["protocol", "budget", "steps", "batch", "data.source"]  # of all runs of a cell
+CONDITIONS = ["protocol", "steps_share", "steps", "batch", "data.source"]  # of all runs of a cell
 MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of comparable speeds
 TIMES = ["steps_per_second", "peak_memory_mib"]  # shown if all runs of a column had one machine
 
@@ -80,7 +81,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     cells = _cells(spec, runs)
     rules = rules_for(runs, columns, folder) if folder else pd.DataFrame()
     if not rules.empty:
-        best = rules.loc[~rules["bound"], columns].max()
+        best = pd.Series({c: best_rule(rules, cells, c) for c in columns}, dtype=float)
         cells["rule"] = cells.index.get_level_values("column").map(best)
 
     # A table over tasks has an average of all five, or none; one over a setting, of its columns.
@@ -103,6 +104,13 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
         table.effects = effects(runs, settings, spec.together)
     table.notes = [*training_notes(table)]
     return table
+
+
+def best_rule(rules: pd.DataFrame, cells: pd.DataFrame, column: str, bound: bool = False) -> float:
+    """The best score of a column's rules, or of its bounds; NaN without any."""
+    scores = rules.loc[rules["bound"] == bound, column].dropna()
+    higher = cells.xs(column, level="column")["higher_is_better"].iloc[0]
+    return float(scores.max() if higher else scores.min())
 
 
 def _shown(spec: TableSpec, taken: pd.DataFrame) -> pd.DataFrame:
@@ -146,17 +154,19 @@ def _order(rows: pd.DataFrame, cells: pd.DataFrame, *, by_average: bool) -> Sequ
     score."""
     if rows["attention"].nunique() == 1:
         return sorted(rows.index, key=lambda row: [*map(sortable, rows["options"][row].values())])
-    means = rows[AVERAGE] if by_average else cells["score"].groupby("row").mean()
+    means = rows[AVERAGE] if by_average else (cells["score"] * cells["sign"]).groupby("row").mean()
     return means.sort_index().sort_values(ascending=False, kind="stable").index
 
 
 def best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
-    """The runs with the value of this setting that has the best mean dev accuracy over seeds, among
+    """The runs with the value of this setting that has the best mean score on dev over seeds, among
     runs that differ in nothing else. A value with fewer seeds than another is not taken: its other
     runs diverged, which leave no record. The column `tried` has the values it was taken from."""
     settings = [c for c in runs if c.split(".")[0] in PARTS and c != key]
     kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
-    values = runs.assign(kind=kind, dev=runs["dev.accuracy"].astype(float)).groupby(["kind", key])
+    sign = runs["metric.higher_is_better"].map({True: 1, False: -1})
+    values = runs.assign(kind=kind, dev=sign * runs["dev.score"].astype(float))
+    values = values.groupby(["kind", key])
     tried = values.agg(seeds=("seed", "nunique"), dev=("dev", "mean")).reset_index()
     ranked = tried.sort_values(["seeds", "dev"], ascending=False, kind="stable")
     best = ranked.drop_duplicates("kind").set_index("kind")[key]
@@ -180,8 +190,8 @@ def compared(
 
 
 def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.DataFrame:
-    """The scores of rules on the data of each column, in %, what each rule reads, and whether it is
-    a bound of what any method can score."""
+    """The scores of rules on the data of each column, what each rule reads, and whether it is a
+    bound of what any method can score."""
     scored = {line["fingerprint"]: line["rules"] for line in read_scores(folder / RULES)}
     data_of = runs.groupby("column")["fingerprint"].first()
     lines: dict[str, dict[str, Any]] = {}
@@ -189,7 +199,7 @@ def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.Da
         for name, rule in scored.get(data_of[column], {}).items():
             line = lines.setdefault(name, dict.fromkeys(columns, math.nan))
             line |= {
-                column: 100 * rule["test"],
+                column: rule["test"],
                 "reads": rule["reads"],
                 "bound": rule.get("bound", False),
             }

@@ -15,9 +15,12 @@ import numpy as np
 import pandas as pd
 
 from lra.base.errors import UserError
+from lra.metrics.metric import get
+from lra.metrics.target import Classes, target_class
 from lra.report import stats
 from lra.report.specs import select
 from lra.report.table import PARTS, Table
+from lra.results.audit import target_of
 from lra.results.frame import frame_of
 from lra.results.record import Record, first_finished, load_records
 from lra.runs.folder import RESULT
@@ -25,7 +28,6 @@ from lra.runs.folder import RESULT
 LISTED = 20  # rows named in an error
 FLIPS = 10_000
 BLOCK = 100  # flips held at once; numpy draws four signs together, so a multiple of four
-REGRESSION = "stsb"
 
 
 def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
@@ -75,10 +77,10 @@ def differences(runs: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any]:
-    """Compare two sets of runs, each of one row, on the same test examples: the accuracies `a` and
-    `b` (in percent, means over seeds), `both` right, the `same` answer (right or wrong, mean over
-    pairs of seeds), `p` of the paired test, the number of `answers`, and how many of one example
-    are taken `together` by that test."""
+    """Compare two sets of runs, each of one row, on the same test examples: the scores `a` and `b`
+    (means over seeds), `p` of the paired test of their answers' values, the number of `answers`,
+    and how many of one example are taken `together` by that test. Of classes also `both` right and
+    the `same` answer (right or wrong, mean over pairs of seeds), in percent."""
     for record in (*a, *b):
         if record.answers is None:
             raise UserError(f"{record.where} has no answers: the run has to be made again")
@@ -86,20 +88,26 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any]:
     if len({answers.digests()["labels"] for side in sides for answers in side}) > 1:
         raise UserError("these runs were not tested on the same examples")
     n = len(sides[0][0].labels)
-    examples = a[0].get("test.examples", n)
+    examples = a[0].stage.get("examples", n)
     together = n // examples if n % examples == 0 else 1
-    right_a, right_b = (np.mean([answers.right for answers in side], axis=0) for side in sides)
-    pairs = list(itertools.product(*sides))
-    return {
-        "a": 100 * right_a.mean(),
-        "b": 100 * right_b.mean(),
-        "both": 100 * np.mean([(x.right & y.right).mean() for x, y in pairs]),
-        "same": 100 * np.mean([(x.answers == y.answers).mean() for x, y in pairs]),
-        "p": sign_flips((right_a - right_b).reshape(-1, together).sum(1)),
+    target = target_of(a[0])
+    values_a, values_b = (np.mean([target.values(x) for x in side], axis=0) for side in sides)
+    compared = {
+        "a": np.mean([record.score for record in a]),
+        "b": np.mean([record.score for record in b]),
+        "p": sign_flips((values_a - values_b).reshape(-1, together).sum(1)),
         "answers": n,
         "examples": examples,
         "together": together,
     }
+    if isinstance(target, Classes):
+        pairs = list(itertools.product(*sides))
+        compared |= {
+            "right": [100 * values_a.mean(), 100 * values_b.mean()],
+            "both": 100 * np.mean([(x.right & y.right).mean() for x, y in pairs]),
+            "same": 100 * np.mean([(x.answers == y.answers).mean() for x, y in pairs]),
+        }
+    return compared
 
 
 def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> None:
@@ -116,7 +124,7 @@ def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> No
     several = f" ({count if c['together'] > 1 else unlike})" if c["answers"] > c["examples"] else ""
     sure = "these networks differ" if c["p"] < stats.LEVEL else "could be chance"
     budgets = [
-        f"{r.get('steps')} steps of {r.get('batch')}, budget {r.get('budget')}"
+        f"{r.get('steps')} steps of {r.get('batch')}, steps share {r.get('steps_share')}"
         for r in (left.iloc[0], right.iloc[0])
     ]
     unequal = "The budgets differ, which is part of the difference: A {}; B {}".format(*budgets)
@@ -126,23 +134,42 @@ def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> No
         f"B  {words[1]}, {len(right)} seeds",
         f"{left['task'].iloc[0]}, {c['answers']:,} test answers",
         "",
-        f"accuracy  A {c['a']:.2f} %   B {c['b']:.2f} %   difference {c['a'] - c['b']:+.2f} points",
+        f"{_scores(left['record'].iloc[0], c['a'], c['b'])}",
         f"networks  paired test over examples: p = {c['p']:.2g}, {sure}{several}",
-        f"methods   {_of_methods([*left['score']], [*right['score']], c['examples'])}",
-        f"answers   {c['same']:.1f} % the same; both right {c['both']:.1f} %, only A "
-        f"{c['a'] - c['both']:.1f} %, only B {c['b'] - c['both']:.1f} %",
-        "",
+        f"methods   {_of_methods([*left['record']], [*right['record']])}",
     ]
+    if "right" in c:
+        only_a, only_b = (right - c["both"] for right in c["right"])
+        lines += [
+            f"answers   {c['same']:.1f} % the same; both right {c['both']:.1f} %, only A "
+            f"{only_a:.1f} %, only B {only_b:.1f} %"
+        ]
+    lines += [""]
     settings = differences(pd.concat([left.iloc[:1], right.iloc[:1]]))
     lines += [f"setting   {key}: A {x}, B {y}" for key, (x, y) in settings.items()]
     print("\n".join(lines))
 
 
-def _of_methods(a: Sequence[float], b: Sequence[float], examples: int) -> str:
+def _scores(record: Record, a: float, b: float) -> str:
+    metric = record["metric"]
+    unit = "points" if metric["unit"] == "%" else metric["unit"]
+    lower = "" if metric["higher_is_better"] else ", lower is better"
+    difference = f"{a - b:+.{metric['digits'] + 1}f} {unit}".rstrip()
+    name = f"{metric['title']:<9}"
+    return f"{name} A {record.text(a)}   B {record.text(b)}   difference {difference}{lower}"
+
+
+def _of_methods(a: Sequence[Record], b: Sequence[Record]) -> str:
     """What the test of the tables says, in which seeds and examples are drawn at random."""
     if min(len(a), len(b)) < 2:
         return "a single seed says nothing about other seeds"
-    p = stats.compare_with_best([a, b], [examples] * 2)["p"].min()
+    metric, examples = a[0]["metric"], a[0].stage.get("examples", stats.ANSWERS)
+    sign = 1 if metric["higher_is_better"] else -1
+    noise = None
+    if metric["name"] != Classes.metric:
+        noise = [float(np.mean([r.stage["noise"] for r in side])) for side in (a, b)]
+    samples = [[sign * record.score for record in side] for side in (a, b)]
+    p = stats.compare_with_best(samples, [examples] * 2, noise=noise)["p"].min()
     sure = "these methods differ" if p < stats.LEVEL else "not shown to differ"
     return "test over seeds and examples: " + ("equal" if math.isnan(p) else f"p = {p:.2g}, {sure}")
 
@@ -214,6 +241,6 @@ def _values(records: Sequence[Record]) -> np.ndarray | None:
     for record in records:
         if (answers := record.answers) is None:
             return None
-        squared = record["task"] == REGRESSION
-        seeds.append(1.0 - (answers.answers - answers.labels) ** 2 if squared else answers.right)
+        target = target_class(get(record["metric.name"]).targets[0])(1)
+        seeds.append(target.values(answers))
     return np.mean(seeds, axis=0) if seeds else None

@@ -21,7 +21,10 @@ from typing import Any
 import numpy as np
 
 from lra.base.errors import UserError, readable
-from lra.data.arrays import IGNORED, Prepared
+from lra.data.arrays import Prepared
+from lra.metrics.answers import Answers
+from lra.metrics.metric import get
+from lra.metrics.target import Classes, Target, target_class
 from lra.results.record import Record
 from lra.runs.folder import RESULT
 from lra.runs.schema import CONVERSION, TRAINING
@@ -88,19 +91,40 @@ def _refuse(problems: Problems) -> None:
 
 def _training(record: Record) -> Iterator[str]:
     if (answers := record.answers) is not None:
-        scored, loss = record.get("test.scored") or record["test.examples"], answers.loss
-        if len(answers.labels) != scored:
-            yield f"it has {len(answers.labels)} answers to {scored} questions"
-        yield from _differ("test accuracy", record["test.accuracy"], answers.accuracy, 1e-6)
-        yield from _differ("test loss", record["test.loss"], loss, 2e-3 * (1 + loss))
-        if predicted := record.get("test.predicted"):
-            counted = np.bincount(answers.answers, minlength=len(predicted)).tolist()
-            if predicted != counted:
-                yield f"its answers are {counted} per class, but it says {predicted}"
-    if (curve := record["curve"]) and (stated := record.get("dev.accuracy")) is not None:
-        yield from _differ("best dev accuracy", stated, max(score for _, score in curve), 2e-6)
-    if (record.get("test.step") or 0) > record["steps"]:
-        yield f"its checkpoint is of step {record['test.step']}, but it has {record['steps']} steps"
+        yield from _of_answers(record, answers)
+    if (curve := record["curve"]) and (stated := record.get("dev.score")) is not None:
+        best = max if record["metric.higher_is_better"] else min
+        computed = best(score for _, score in curve)  # of metrics.csv, which has six digits
+        yield from _differ("best dev score", stated, computed, 1e-5 * max(1, abs(computed)))
+    for name, stage in record["stages"].items():
+        if (step := stage.get("step") or 0) > record["steps"]:
+            yield f"its {name} checkpoint is of step {step}, but it has {record['steps']} steps"
+
+
+def _of_answers(record: Record, answers: Answers) -> Iterator[str]:
+    stage, target = record.stage, target_of(record)
+    scored = stage.get("scored") or stage["examples"]
+    if len(answers) != scored:
+        yield f"it has {len(answers)} answers to {scored} questions"
+    for name, stated in {record["metric.name"]: record.score, **stage.get("metrics", {})}.items():
+        computed = get(name).score(answers, target)
+        yield from _differ(f"test {get(name).title}", stated, computed, 1e-9 * max(1, abs(stated)))
+    loss = target.loss_of(answers)
+    yield from _differ("test loss", stage["loss"], loss, 2e-3 * (1 + loss))
+    if predicted := stage.get("predicted"):
+        counted = np.bincount(answers.answers, minlength=len(predicted)).tolist()
+        if predicted != counted:
+            yield f"its answers are {counted} per class, but it says {predicted}"
+
+
+def target_of(record: Record) -> Target:
+    """Build what the task of a training asks; that of an accuracy needs no task."""
+    if record["metric.name"] == Classes.metric:
+        return Classes(0)
+    from lra import data
+
+    settings = record["settings.task"]
+    return data.of(data.configure(settings["name"], settings=settings)).target
 
 
 def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iterator[str]:
@@ -147,7 +171,7 @@ def _other_labels(records: Sequence[Record]) -> Problems:
     labels_of: dict[Any, str] = {}
     for r in records:
         by_split = r.get("labels") or {}  # of a conversion
-        sizes = r.get("test.examples") or str(sorted((k, len(v)) for k, v in by_split.items()))
+        sizes = r.stage.get("examples") or str(sorted((k, len(v)) for k, v in by_split.items()))
         labels = r.get("answers.labels") or (by_split and json.dumps(by_split))
         key = r["task"], r.get("data.fingerprint"), sizes
         if labels and labels != labels_of.setdefault(key, labels):
@@ -175,15 +199,11 @@ def _score(record: Record, at_hand: dict[str, np.ndarray]) -> Iterator[str]:
     labels with those of the task's data, if they are at hand."""
     if (answers := record.answers) is None:
         return
-    import torch
-
-    from luna.convert import tasks
-    from luna.convert.tasks.metrics import constant
-
-    metric, labels = tasks.get(record["task"]).metric, torch.from_numpy(answers.labels)
-    score = metric(torch.from_numpy(answers.answers), labels)["score"]
-    yield from _differ("score", record["score"], score, 1e-6)
-    yield from _differ("floor", record["floor"], constant(labels, metric)["score"], 1e-6)
+    metric = get(record["metric.name"])
+    target = target_class(metric.targets[0])(2)
+    floor = metric.constant(answers.labels, answers.labels, target)
+    yield from _differ("score", record["score"], metric.score(answers, target), 1e-4)
+    yield from _differ("floor", record["floor"], floor, 1e-4)
     theirs = record["labels"].items()
     if at_hand and not all(np.array_equal(at_hand.get(split, ()), of) for split, of in theirs):
         yield "its labels are not those of the task's data"
@@ -205,17 +225,19 @@ def _labels_at_hand(task: str, fingerprint: str | None, folder: Path | None) -> 
 
 
 def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
-    """Compare labels and majority with those of the prepared data."""
-    if (majority := record.get("data.majority")) is not None:
-        yield from _differ("majority", majority, prepared.majority(), 1e-9)
+    """Compare labels and the score of a constant answer with those of the prepared data."""
+    if record.floor is not None:
+        floor = prepared.floor(get(record["metric.name"]))
+        yield from _differ("floor", record.floor, floor, 1e-9 * max(1, abs(floor)))
     if (answers := record.answers) is None:
         return
-    if answers.answers.max() >= (classes := prepared.layout.classes):
+    is_classes = isinstance(prepared.layout.target, Classes)
+    if is_classes and answers.answers.max() >= (classes := prepared.layout.classes):
         yield f"it answers {answers.answers.max()}, but there are {classes} classes"
     labels = np.asarray(prepared.split("test").labels)
     if record.get("settings.protocol.evaluation.drop_last"):
         labels = labels[: len(labels) - len(labels) % record["batch"]]
-    if not np.array_equal(labels[labels != IGNORED], answers.labels):
+    if not np.array_equal(labels[prepared.layout.target.scored(labels)], answers.labels):
         yield "its labels are not those of the prepared data"
 
 
@@ -266,6 +288,6 @@ def _evaluated_again(record: Record, data_dir: Path) -> Iterator[str]:
     from lra.results.trained import load_trained
 
     repeated = load_trained(record, data_dir=data_dir).evaluate()
-    changed = int((repeated.answers != answers.answers).sum())
-    if changed > max(1, len(answers.labels) // 200):  # other processors round otherwise
-        yield f"its checkpoint gives {changed} other answers of {len(answers.labels)}"
+    changed = int((~np.isclose(repeated.answers, answers.answers, rtol=1e-2, atol=1e-2)).sum())
+    if changed > max(1, answers.answers.size // 200):  # other processors round otherwise
+        yield f"its checkpoint gives {changed} other answers of {answers.answers.size}"

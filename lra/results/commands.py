@@ -10,8 +10,10 @@ from typing import Any
 
 from lra.base.disk import disk_errors, write_atomically
 from lra.base.errors import UserError, first_line
+from lra.metrics.metric import get
 
 RECORDS = "results/records"
+PRINTED = ("answer", "probabilities", "labels", "numbers")  # Predictions, in their order
 EXAMPLES = """\
 FILE is a text with one example per line (- for standard input; a pair is two texts with a tab
 between), a .tsv or .csv table with a column text (or text1 and text2), a picture, a .npy array of
@@ -42,6 +44,12 @@ def add_records(records: argparse.ArgumentParser) -> None:
     check.add_argument("--data-dir", default="data", help="prepared data, for the labels")
     check.add_argument(
         "--conversion-data", type=Path, metavar="DIR", help="data.path of conversions, for theirs"
+    )
+    migrate = actions.add_parser("migrate", help="rewrite those of an earlier version, once")
+    migrate.set_defaults(run=_migrate)
+    migrate.add_argument("folder", type=Path, metavar="DIR", help="of runs, or of records")
+    migrate.add_argument(
+        "--map", type=Path, metavar="FILE", help="add a line per run, old and new name: .csv"
     )
     check.add_argument("--reevaluate", action="store_true", help="run checkpoints of runs again")
 
@@ -107,6 +115,13 @@ def _check(arguments: argparse.Namespace) -> None:
     )
 
 
+def _migrate(arguments: argparse.Namespace) -> None:
+    from lra.results.migrate import migrate
+
+    renamed = migrate(arguments.folder, arguments.map)
+    print(f"{len(renamed)} records rewritten in {arguments.folder}")
+
+
 # ---------------------------------------------------------------------- trained networks
 
 
@@ -124,11 +139,13 @@ def _load(arguments: argparse.Namespace) -> Any:
 
 
 def _evaluate(arguments: argparse.Namespace) -> None:
-    answers = _load(arguments).evaluate(arguments.split)
-    print(
-        f"{arguments.split} accuracy {answers.accuracy:.2%}, loss {answers.loss:.3f}, "
-        f"{len(answers.labels):,} answers"
-    )
+    trained = _load(arguments)
+    answers, target = trained.evaluate(arguments.split), trained.task.target
+    metrics = [get(name) for name in trained.task.metric_names]
+    scores = [f"{metric.title} {metric.text(metric.score(answers, target))}" for metric in metrics]
+    split = "dev" if arguments.split == "val" else arguments.split
+    loss = target.loss_of(answers)
+    print(f"{split} {', '.join(scores)}, loss {loss:.3f}, {len(answers):,} answers")
 
 
 def _predict(arguments: argparse.Namespace) -> None:
@@ -136,10 +153,14 @@ def _predict(arguments: argparse.Namespace) -> None:
 
     trained = _load(arguments)
     names, examples = zip(*read_examples(arguments.file, trained.task), strict=True)
-    classes, probabilities = trained.predict(examples)
-    rows = zip(names, classes.tolist(), probabilities.round(6).tolist(), strict=True)
-    keys = ("example", "answer", "probabilities")
-    text = "".join(f"{json.dumps(dict(zip(keys, row, strict=True)))}\n" for row in rows)
+    answered = trained.predict(examples)
+    columns = {"example": list(names)} | {
+        name: values.round(6).tolist() if values.dtype.kind == "f" else values.tolist()
+        for name, values in zip(PRINTED, answered, strict=True)
+        if values is not None
+    }
+    rows = zip(*columns.values(), strict=True)
+    text = "".join(f"{json.dumps(dict(zip(columns, row, strict=True)))}\n" for row in rows)
     if arguments.to is None:
         sys.stdout.write(text)
         return

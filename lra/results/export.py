@@ -34,7 +34,7 @@ def export(
         by_key = {r.key: r for r in (read_sweep(target) if target.exists() else [])}
         for record in records:
             old = by_key.get(record.key)
-            outcomes = {(r.score, r.get("test.loss")) for r in (old or record, record)}
+            outcomes = {(r.score, r.stage.get("loss")) for r in (old or record, record)}
             kind = "new" if old is None else "known" if len(outcomes) == 1 else "other"
             sorted_out[kind].append(record)
             if replace or old is None:

@@ -14,9 +14,10 @@ import pandas as pd
 from lra.base import code
 from lra.base.code import PRETRAINING, hash_parts
 from lra.results.record import Record
-from lra.runs.schema import TRAINING, flat
+from lra.runs.facts import find_fact, flat
+from lra.runs.schema import TRAINING, all_columns
 from lra.settings.own import spelt
-from lra.settings.presets import later_options, usual_options
+from lra.settings.presets import usual_options
 
 # The columns that most questions need, which every record has, before those of single facts.
 MAIN = (
@@ -25,8 +26,9 @@ MAIN = (
     "attention",
     "model",
     "protocol",
-    "budget",
+    "steps_share",
     "seed",
+    "metric",
     "score",
     "floor",
     "loss",
@@ -39,41 +41,12 @@ MAIN = (
     "run",
     "path",
 )
-NUMBERS = (
-    "score",
-    "floor",
-    "loss",
-    "parameters",
-    "flops",
-    "steps_per_second",
-    "peak_memory_mib",
-    "dead_queries",
-    "examples",
-)
-# Facts of which nobody makes a column: long lists, and details of a conversion's stages.
-LEFT_OUT = (
-    "test.predicted",
-    "test_best.predicted",
-    "test_last.predicted",
-    "compute.parts.",
-    "predictions.",
-    "labels.",
-    "stage1.",
-    "stage2.",
-    "digest",
-    "codes",
-)
 CHOSEN = ("optimizer", "schedule", "callbacks")  # a word each, "none" for what the recipe has
-# Columns with another name than their fact.
-RENAMED = {
-    "protocol": "protocol.name",
-    "loss": "test.loss",
-    "parameters": "compute.parameters",
-    "flops": "compute.flops",
-    "fingerprint": "data.fingerprint",
-    "dead_queries": "test.dead_rows",
-    "examples": "test.examples",
-}
+# What the schema of records says of the facts that are shown otherwise than by their dotted name.
+COLUMNS = all_columns()
+RENAMED = {fact: column.name for fact, column in COLUMNS.items() if column.name}
+NUMBERS = [column.name or fact for fact, column in COLUMNS.items() if column.number]
+HIDDEN = {fact for fact, column in COLUMNS.items() if not column.shown}
 
 
 class Records(list[Record]):
@@ -83,8 +56,7 @@ class Records(list[Record]):
         return f"<{len(self)} records of finished runs; .to_pandas() makes a data frame of them>"
 
     def to_pandas(self) -> pd.DataFrame:
-        frame = frame_of(self).infer_objects().copy()  # in one piece
-        return frame.assign(score=frame["score"].round(4))  # an accuracy is a float32
+        return frame_of(self).infer_objects().copy()  # in one piece
 
     def _repr_html_(self) -> str:
         return str(self.to_pandas()[list(MAIN)]._repr_html_())
@@ -102,9 +74,11 @@ def frame_of(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def _facts(record: Record) -> Iterator[tuple[str, Any]]:
-    """Every fact under its dotted name, settings without `settings.` before it; then MAIN."""
-    for name, value in flat(record.facts):
-        if not name.startswith(LEFT_OUT):
+    """Every fact under its dotted name, settings without `settings.` before it and the selected
+    stage under `stage.`; then MAIN."""
+    shown = {key: value for key, value in record.facts.items() if key not in HIDDEN}
+    for name, value in flat(shown | {"stage": record.stage}):
+        if not _hidden(name):
             text = isinstance(value, list) and name != "curve"
             yield name.removeprefix("settings."), str(value) if text else value
     for option, value in options_of(record).items():
@@ -116,8 +90,9 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
     yield "task", record["task"]  # its name, not its settings
     for column in ("kind", "attention", "score", "floor", "code", "revision", "run"):
         yield column, getattr(record, column)
-    for column, fact in RENAMED.items():
-        yield column, record.get(fact)
+    stage = {"stage": record.stage}
+    for fact, column in RENAMED.items():
+        yield column, find_fact(stage, fact) if fact.startswith("stage.") else record.get(fact)
     parts = record.get("code") or {}
     # That of the parts which all runs share, whatever they choose.
     shared = {
@@ -129,10 +104,17 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
     yield "path", str(record.path)
 
 
+def _hidden(name: str) -> bool:
+    """Whether a fact, of any stage, or a group that it is in, has no column."""
+    if name.startswith("stages."):
+        name = "stage." + name.split(".", 2)[2]
+    return any(f"{name}.".startswith(f"{fact}.") for fact in HIDDEN)
+
+
 def options_of(record: Record) -> dict[str, Any]:
-    """Give the options of a run's attention; those younger than the record as they usually are."""
+    """Give the options of a run's attention; those that the record lacks as they usually are."""
     usual = usual_of(record) if record.kind == TRAINING else {}
-    options = usual | later_options(record.attention) | record["attention"]
+    options = usual | record["attention"]
     return {key: value for key, value in options.items() if key != "name"}
 
 

@@ -26,14 +26,16 @@ import numpy as np
 
 from lra.base.code import UNKNOWN
 from lra.base.errors import UserError, nearest, printable, readable
-from lra.runs.answers import Answers, read_answers
+from lra.metrics.answers import Answers
+from lra.metrics.metric import text_of
+from lra.runs.answers import read_answers
+from lra.runs.facts import find_fact, flat
 from lra.runs.folder import RESULT, TEACHER, check_digest, compact, digest
-from lra.runs.schema import CONVERSION, TRAINING, check_record, find_fact, flat, kind_of
+from lra.runs.schema import CONVERSION, check_record
 
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
 
-STAGES = ("teacher", "swap", "stage1", "best", "last")  # of a conversion's scores, in order
 MISSING, NEVER = object(), datetime.max.replace(tzinfo=UTC)
 
 
@@ -55,11 +57,11 @@ class Record:
         return value
 
     def __repr__(self) -> str:
-        return f"<{self['task']}, {self.attention}, seed {self['seed']}: {self.score:.2f} %>"
+        return f"<{self['task']}, {self.attention}, seed {self['seed']}: {self.score_text}>"
 
     @property
     def kind(self) -> str:
-        return kind_of(self.facts)
+        return str(self["kind"])
 
     @property
     def key(self) -> Key:
@@ -76,14 +78,28 @@ class Record:
 
     @property
     def score(self) -> float:
-        """Return percent: the test accuracy of a training run, the dev score of a conversion."""
-        return 100 * self["test.accuracy" if self.kind == TRAINING else "score"]
+        """Return the score of the selected stage, in the unit of its metric: of a training on the
+        test examples, of a conversion on dev."""
+        return float(self["score"])
+
+    @property
+    def score_text(self) -> str:
+        """`41.05 %`"""
+        return self.text(self.score)
+
+    def text(self, score: float) -> str:
+        """Spell another score of its metric."""
+        return text_of(self["metric"], score)
 
     @property
     def floor(self) -> float | None:
-        """Return the score in percent of always giving one answer, if the record has it."""
-        floor = self.get("data.majority" if self.kind == TRAINING else "floor")
-        return None if floor is None else 100 * floor
+        """Return the score of the same answer to everything, if the record has it."""
+        return self.get("floor")
+
+    @property
+    def stage(self) -> dict[str, Any]:
+        """Return the facts of the stage that gives the score."""
+        return dict(self[f"stages.{self['select']}"])
 
     @property
     def revision(self) -> str:
@@ -99,9 +115,7 @@ class Record:
     @property
     def run(self) -> str:
         """Return `<identity>-<code>-seed-<n>`, as tables cite it."""
-        identity, code, seed, attempt = self.key
-        code = "" if code == UNKNOWN else f"-{code}"
-        return f"{identity}{code}-seed-{seed}" + (f"-attempt-{attempt}" if attempt > 1 else "")
+        return str(self["run"])
 
     @property
     def order(self) -> tuple[str, ...]:  # of records in tables and files
@@ -123,11 +137,11 @@ class Record:
         """Return the answers to the examples that gave the score, if there are any; UserError if
         those in the file are not of this record."""
         if self.kind == CONVERSION:  # holds them itself
-            predictions, labels, none = self.get("predictions"), self.get("labels"), np.empty(0)
+            predictions, labels = self.get("predictions"), self.get("labels")
             if not labels:
                 return None
             split = next(iter(labels))
-            return Answers(np.array(predictions[split]), np.array(labels[split]), none, none)
+            return Answers(np.array(predictions[split]), np.array(labels[split]))
         if self.get("answers.packed") is None:
             return None
         sweep = self.path.suffix == ".jsonl"

@@ -17,15 +17,17 @@ from torch import Tensor
 import luna
 from lra import data
 from lra.base.errors import UserError, readable
-from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
+from lra.data.arrays import SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import with_fingerprint
 from lra.data.store import lock, new_folder
 from lra.data.task import Task
+from lra.metrics.answers import Answers
+from lra.metrics.metric import get
+from lra.metrics.target import Labels, Numbers
 from lra.model.network import Network
 from lra.model.pretrain import build_network
 from lra.results.record import Record, read_record
-from lra.runs.answers import Answers
 from lra.runs.folder import RESULT, data_dir_of
 from lra.runs.schema import TRAINING
 from lra.settings.experiment import Experiment, read_experiment
@@ -39,7 +41,7 @@ CARD = """\
 ---
 library_name: luna-lra
 tags: [long-range-arena, {record[task]}, {record.attention}]
-metrics: [accuracy]
+metrics: [{record[metric.name]}]
 ---
 # {record.attention} on {record[task]}
 
@@ -49,20 +51,23 @@ texts, pictures or ids.
 
 | | |
 |---|---|
-| test accuracy | {record.score:.2f}% ({record[test.select]} checkpoint by dev accuracy) |
-| always giving one answer | {record.floor:.2f}% |
+| test {record[metric.title]} | {record.score_text} ({record[select]} checkpoint) |
+| always giving one answer | {record.floor:.2f} |
 | data | {record[data.provenance]}, fingerprint `{record[data.fingerprint]}` |
 | training | {record[steps]:,} steps of {record[batch]}, protocol {record[protocol.name]} \
-v{record[protocol.version]}, budget {record[budget]:g}, seed {record[seed]} |
+v{record[protocol.version]}, steps share {record[steps_share]:g}, seed {record[seed]} |
 | code | {record.code}, revision {record.revision} |
 """
 
 
 class Predictions(NamedTuple):
-    """The answers to n examples with C classes, or to n sequences of labelled tokens."""
+    """The answers to n examples, or to n sequences of labelled tokens. What a task does not ask
+    for is None."""
 
-    classes: np.ndarray  # (n,), or (n, tokens)
-    probabilities: np.ndarray  # (n, C), or (n, tokens, C)
+    classes: np.ndarray | None  # (n,), or (n, tokens)
+    probabilities: np.ndarray | None  # of C classes or labels: (n, C), or (n, tokens, C)
+    labels: np.ndarray | None = None  # bool (n, C): those with a probability above one half
+    numbers: np.ndarray | None = None  # (n,), or (n, columns): in the units of the training data
 
 
 class AttentionWeights(NamedTuple):
@@ -112,18 +117,28 @@ class Trained:
 
             trained.predict(["[MAX 2 9 [MIN 4 7 ] 0 ]"]).classes
         """
-        batches = self._batches_of(examples)
-        joined = np.concatenate([self._logits(batch).softmax(-1).numpy() for batch in batches])
-        return Predictions(joined.argmax(-1), joined)
+        logits = torch.cat([self._logits(batch) for batch in self._batches_of(examples)])
+        if isinstance(target := self.task.target, Numbers):
+            given = target.given(logits.numpy())
+            return Predictions(None, None, numbers=given if target.outputs > 1 else given[:, 0])
+        if isinstance(target, Labels):
+            shares = logits.sigmoid().numpy()
+            return Predictions(None, shares, labels=shares > 0.5)
+        shares = logits.softmax(-1).numpy()
+        return Predictions(shares.argmax(-1), shares)
 
     def evaluate(self, split: str = "test") -> Answers:
         """Answer a split of its data, as the test after training does."""
-        logits, labels = [], []
+        logits, labels, target = [], [], self.task.target
         for batch in self.batches(split):
-            scored = batch.labels != IGNORED
+            scored = target.scored(batch.labels)
             logits.append(self._logits(batch)[scored])
             labels.append(batch.labels[scored])
-        return Answers.of(logits, labels)
+        return target.of_all(logits, labels)
+
+    def score(self, answers: Answers) -> float:
+        """Score answers, those of `evaluate`, by the metric of the run, in its unit."""
+        return get(self.record["metric.name"]).score(answers, self.task.target)
 
     def attention_maps(self, example: Any) -> AttentionWeights:
         """Return the attention matrices on one example (of a pair, on its first half); for a linear
@@ -171,7 +186,7 @@ def load_trained(
 ) -> Trained:
     """Load the network of a finished run, with the weights of the checkpoint that was tested."""
     record = folder if isinstance(folder, Record) else read_finished(Path(folder))
-    checkpoint = load_checkpoint(weights_of(record))
+    checkpoint = load_checkpoint(weights_of(record), record.run)
     state = checkpoint["state_dict"]
     for kept in checkpoint.get("callbacks", {}).values():
         state |= kept.get(TESTED, {})  # of an average of the weights, in last.ckpt
@@ -227,7 +242,7 @@ def export_network(folder: Path, target: Path) -> list[Path]:
 
 def weights_of(record: Record) -> Path:
     """Return the checkpoint that was tested."""
-    path = record.folder / f"checkpoints/{record.get('test.select')}.ckpt"
+    path = record.folder / f"checkpoints/{record['select']}.ckpt"
     if not path.exists():
         raise UserError(f"{path} is missing: train the run again")
     return path

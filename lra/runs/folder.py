@@ -34,6 +34,7 @@ from lra.base.code import CHOSEN, PRETRAINING, SHARED, code_of, hash_parts
 from lra.base.config import Objective
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.base.errors import UserError, readable
+from lra.metrics.metric import text_of
 from lra.settings.experiment import SCHEMA_VERSION, plain
 
 if TYPE_CHECKING:  # `lra status` reads folders without Hydra
@@ -82,7 +83,7 @@ class RunFolder:
             if not (following.exists() or (again and (self.path / result).exists())):
                 break
             self.path, self.attempt = following, self.attempt + 1
-        self.id = f"{self.name}-{self.path.name}"  # as tables cite the run
+        self.id = f"{self.name}-{self.path.name}"  # as tables cite the run; name_of is the same
         self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"
         self.status_file, self.result_file = self.path / "status.json", self.path / result
         self.answers = self.path / "answers.npz"
@@ -139,23 +140,25 @@ class RunFolder:
                 raise UserError(f"the lock of {self.path} was removed while it ran: run it again")
             self.set_status("running", step=step, steps=steps)
 
-    def finish(self, result: dict[str, Any]) -> None:
+    def facts(self) -> dict[str, Any]:
+        """Give what a record says of the run itself, which ends now."""
         times = {"begun": self._begun, "started": self._started, "finished": time.strftime(TIME)}
-        facts = (
-            {
-                "schema": SCHEMA_VERSION,
-                "status": "finished",
-                "identity": self.identity,
-                "attempt": self.attempt,
-                "settings": self.run.experiment.settings(),
-                "times": times,
-            }
-            | self.code_facts
-            | result
-        )
+        return {
+            "schema": SCHEMA_VERSION,
+            "status": "finished",
+            "run": self.id,
+            "identity": self.identity,
+            "attempt": self.attempt,
+            "seed": self.run.seed,
+            "settings": self.run.experiment.settings(),
+            "times": times,
+        } | self.code_facts
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write the result: of a run its record, of a phase one what it says of itself."""
         self.set_status("finished")  # first: only the result says that it has
         with writing(self.path):
-            write_json(self.result_file, facts | {"digest": digest(facts)})
+            write_json(self.result_file, result | {"digest": digest(result)})
 
 
 def chosen_code(run: Run) -> dict[str, list[str]]:
@@ -207,8 +210,9 @@ def find(run: Run) -> RunFolder | None:
 
 
 def score_of(result: dict[str, Any]) -> str:
-    if "test" in result:
-        return f"test accuracy {result['test']['accuracy']:.2%}"
+    if "score" in result:
+        metric = result["metric"]
+        return f"test {metric['title']} {text_of(metric, result['score'])}"
     return f"loss {result['pretraining']['held_out']['loss']:.3f} on held-out training inputs"
 
 
@@ -216,6 +220,10 @@ def read_result(path: Path) -> dict[str, Any] | None:
     """Read the result of a finished run or phase one; None where there is no such file."""
     result = read_json(path)
     if result is not None:
+        if result.get("schema") != SCHEMA_VERSION:
+            raise UserError(
+                f"{path} is of an earlier version: run `lra records migrate` on its folder"
+            )
         with readable(path, "remove it, and the same command tests the last checkpoint again"):
             check_digest(result)
     return result

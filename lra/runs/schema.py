@@ -1,75 +1,111 @@
-"""What the record of a finished run holds: one model of what is written, read back and checked.
+"""What the record of a finished run holds: built by the run, written, read back and checked.
 
-Facts that are not named here stay as they are: records of other versions have some.
+This is the only place where the fields of a record are stated. The data frame (results/frame.py),
+tables and the page take their columns from it: `Column` says what a dotted name does not.
 lra/results/audit.py recomputes the numbers.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from lra.base.errors import UserError
-from lra.settings.experiment import identity_of
+from lra.runs.facts import (
+    Column,
+    Facts,
+    Group,
+    Name,
+    Number,
+    Option,
+    Point,
+    Positive,
+    Score,
+    Share,
+    Time,
+    Whole,
+    dotted_key,
+    find_fact,
+    refuse_steering,
+)
+from lra.settings.experiment import SCHEMA_VERSION, identity_of
 
 TRAINING, CONVERSION = "training", "conversion"
 BEGUN_SINCE = datetime(2026, 12, 1, tzinfo=UTC)  # records of runs that finished before may lack it
-LARGEST = 10**18  # no count or measurement of a run comes near it
+HIDDEN = Column(shown=False)  # long lists, and details of a conversion's stages
+FLOAT = Column(number=True)
 
 
-def _is_option(value: Any) -> Any:
-    """An option is a word, a number, or a list of these: it becomes part of a row's name."""
-    for item in value if isinstance(value, list) else [value]:
-        if not isinstance(item, str | int | float | None):
-            raise ValueError(f"{value!r:.200} is neither a word, a number nor a list of these")
-    return value
-
-
-def refuse_steering(value: Any) -> None:
-    """ValueError for a text in nested facts that could steer a terminal or turn a line around."""
-    if "\\" not in repr(value):  # in which such characters are escapes: most records have none
-        return
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if isinstance(value, list):
-        for part in value:
-            refuse_steering(part)
-    elif isinstance(value, str) and not value.translate(WHITE).isprintable():
-        raise ValueError(f"{value!a:.200} holds characters that could steer a terminal")
-
-
-WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
-# A name is part of paths and tables.
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
-Whole = Annotated[int, Field(ge=0, lt=LARGEST)]
-Positive = Annotated[int, Field(ge=1, lt=LARGEST)]
-Number = Annotated[float, Field(ge=0, lt=LARGEST)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Score = Annotated[float, Field(ge=-1, le=1)]  # an accuracy, or a correlation
-# With a zone, so that it can be compared with other machines'; pydantic alone would read numbers.
-Time = Annotated[AwareDatetime, BeforeValidator(datetime.fromisoformat)]
-Point = Annotated[tuple[Whole, Share], Field(strict=False)]  # step and accuracy; JSON has lists
-Group = dict[str, Any]
-
-
-class Facts(pydantic.BaseModel, extra="allow", strict=True):
-    """Named facts have these types; others stay as they are."""
+# ---------------------------------------------------------------------- groups of facts
 
 
 class Attention(Facts):
-    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_is_option)]]
+    __pydantic_extra__: dict[str, Option]
 
     name: Name
 
 
 class Protocol(Facts):
-    name: Name
+    name: Annotated[Name, Column("protocol")]
     version: Whole
+
+
+class Metric(Facts):
+    """The metric of the score, so that a table needs no code of it."""
+
+    name: Annotated[Name, Column("metric")]
+    title: str
+    unit: str
+    digits: Annotated[int, Field(ge=0, le=9)]
+    higher_is_better: bool
+
+
+class Stage(Facts):
+    """What a network scored: at the last or the best checkpoint, after a stage of a conversion. A
+    training has its answers, and all that follows from them."""
+
+    score: Score
+    metrics: dict[Name, Score] = Field({})  # others of the task, or what the score is made of
+    loss: Annotated[Number | None, Column("loss", number=True)] = None
+    examples: Annotated[Positive | None, Column("examples", number=True)] = None
+    scored: Positive | None = None  # examples, or their scored tokens
+    right: Whole | None = None  # of these, where the score is an accuracy
+    # Standard deviation of the score if the test examples were drawn again.
+    noise: Annotated[Number | None, Column("noise", number=True)] = None
+    step: Whole | None = None
+    predicted: Annotated[list[Whole] | None, HIDDEN] = None  # how often each class was answered
+    dead_rows: Annotated[Share | None, Column("dead_queries", number=True)] = None
+    weights: Name | None = None  # digest of those that were tested
+
+    @model_validator(mode="after")
+    def _follows_from_answers(self) -> Stage:
+        if self.right is not None:
+            n = self.scored or self.examples or 0
+            if not n or self.score != 100 * self.right / n:
+                raise ValueError(f"its score is {self.score}, but {self.right} of {n} are right")
+        if self.predicted is not None and sum(self.predicted) != self.scored:
+            raise ValueError(f"it has {sum(self.predicted)} answers to {self.scored} questions")
+        return self
+
+
+class Dev(Facts):
+    """The best evaluation on dev."""
+
+    score: Score
+    step: Whole
+    examples: Positive | None = None  # runs did not say so before schema 2
+    scored: Positive | None = None
+    right: Whole | None = None
+
+    @model_validator(mode="after")
+    def _follows_from_counts(self) -> Dev:
+        if self.right is not None and self.scored and self.score != 100 * self.right / self.scored:
+            raise ValueError(f"it is {self.score}, but {self.right} of {self.scored} are right")
+        return self
 
 
 class Budget(Facts):
@@ -81,44 +117,29 @@ class Budget(Facts):
 
 
 class Compute(Facts):
-    parameters: Whole
-    flops: Whole
+    parameters: Annotated[Whole, Column("parameters", number=True)]
+    flops: Annotated[Whole, Column("flops", number=True)]
     verdict: str | None = None
     exempt: str | None = None
     budget: Budget | None = None
     training: dict[str, Number] | None = None  # FLOPs of its phases
     reference: dict[str, str | Number] | None = None  # ratios to the budget, and its name
+    parts: Annotated[Group | None, HIDDEN] = None
 
 
 class Data(Facts):
-    fingerprint: Name
-    source: str
+    fingerprint: Annotated[Name | None, Column("fingerprint")]
+    source: str | None = None
     provenance: str | None = None
-    majority: Share | None = None
     options: Group | None = None
 
 
-class Test(Facts):
-    """A checkpoint's score on the test examples, or on their scored tokens."""
+class Rate(Facts):
+    """A group of parameters that the optimiser treats alike."""
 
-    accuracy: Share
-    loss: Number
-    examples: Positive
-    scored: Positive | None = None
-    step: Whole | None = None
-    select: Literal["best", "last"] | None = None  # which checkpoint gave the score of the run
-    predicted: list[Whole] | None = None  # how often each class was answered
-    dead_rows: Share | None = None
-
-    @model_validator(mode="after")
-    def _follows_from_answers(self) -> Test:
-        n = self.scored or self.examples
-        hits = self.accuracy * n
-        if not math.isclose(hits, round(hits), rel_tol=0, abs_tol=max(1e-3, 1e-6 * n)):  # float32
-            raise ValueError(f"its accuracy is {self.accuracy}, no multiple of 1/{n}")
-        if self.predicted is not None and sum(self.predicted) != n:
-            raise ValueError(f"it has {sum(self.predicted)} answers to {n} questions")
-        return self
+    lr: Number  # the highest of the schedule
+    weight_decay: Number
+    parameters: Positive
 
 
 class Machine(Facts):
@@ -133,41 +154,61 @@ class Git(Facts):
 class Times(Facts):
     begun: Time | None = None  # the first time, where a run was resumed
     started: Time | None = None  # the last time
-    finished: Time
+    finished: Time | None = None  # the first conversions did not record it
 
     @model_validator(mode="after")
     def _in_order(self) -> Times:
-        if self.started and self.finished < self.started:
+        if self.started and self.finished and self.finished < self.started:
             raise ValueError(f"it finished at {self.finished}, before it started at {self.started}")
-        if self.begun is None and self.finished >= BEGUN_SINCE:
-            raise ValueError("it does not say when its run was begun")
         return self
 
 
-class RunRecord(Facts):
-    """What records of both kinds hold beside their own facts."""
+# ---------------------------------------------------------------------- records
+
+
+class RunRecord(Facts, extra="forbid"):
+    """A task, a metric, a method, and the stages that were scored: what every run has."""
 
     repeats: ClassVar[dict[str, str]]  # fact -> setting that it is equal to
 
-    schema_: Literal[1] = Field(alias="schema")
+    schema_: Literal[2] = Field(alias="schema")
+    kind: Literal["training", "conversion"]
     status: Literal["finished"]
+    run: Name  # as tables cite it, and as its checkpoints name it
     identity: Name
-    attempt: Whole | None = None
-    codes: Annotated[list[Name], Field(max_length=10)] | None = None
-    code: Group | None = None
-    command: str | None = None
-    task: Name
-    attention: Attention
-    model: Name
+    attempt: Positive = 1
     seed: Whole
+    task: Name
+    model: Name
+    attention: Attention
+    preset: str | None = None  # of the attention's options
     settings: Facts
+
+    metric: Metric
+    score: Annotated[Score, FLOAT]  # of the selected stage, in the metric's unit
+    floor: Annotated[Score | None, FLOAT] = None  # of the same answer to everything
+    select: Name  # the stage that gives the score
+    stages: dict[Name, Stage]
+
+    data: Data
+    seconds: dict[str, Number] | None = None
+    machine: Machine
+    times: Times
+    code: Group | None = None
+    codes: Annotated[list[Name] | None, Field(max_length=10), HIDDEN] = None
+    command: str | None = None
     git: Git | None = None
+    versions: Group | None = None
+    switches: Group | None = None
+    digest: Annotated[Name | None, HIDDEN] = None
 
     @model_validator(mode="wrap")
     @classmethod
     def _follows_from_settings(cls, facts: Any, check: Any) -> Any:
         record, settings = check(facts), facts["settings"]
         refuse_steering(facts)
+        if (key := dotted_key(facts)) is not None:
+            raise ValueError(f"its key {key!r:.200} has a dot, so that no name of a fact is clear")
         if "${" in str(settings):  # would be looked up in this machine's environment
             raise ValueError("its settings hold an interpolation, ${..}")
         for fact, setting in cls.repeats.items():
@@ -177,22 +218,39 @@ class RunRecord(Facts):
                     f"its {fact} is {value!r:.200}, but in its settings it is {expected!r:.200}"
                 )
         expected = identity_of(settings, find_fact(facts, "data.fingerprint"))
-        if facts["identity"] != expected:
+        if record.identity != expected:
             raise ValueError(
-                f"its identity is {facts['identity']:.40}, but its settings and data "
+                f"its identity is {record.identity:.40}, but its settings and data "
                 f"are those of run {expected}"
             )
+        name = name_of(record.identity, record.codes, record.seed, record.attempt)
+        if record.run != name:
+            raise ValueError(f"its run is {record.run:.80}, but it is that of run {name}")
         return record
+
+    @model_validator(mode="after")
+    def _has_its_score(self) -> RunRecord:
+        if self.select not in self.stages:
+            raise ValueError(f"stages.{self.select}, which gives its score, is missing")
+        if self.score != (of_stage := self.stages[self.select].score):
+            raise ValueError(f"its score is {self.score}, but that of {self.select} is {of_stage}")
+        return self
+
+    def facts(self) -> dict[str, Any]:
+        """Give what a file holds of it; what it lacks is left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 class TrainingRecord(RunRecord):
-    repeats = {
+    """One attention trained on one task; its stages are checkpoints, `last` and `best`."""
+
+    repeats: ClassVar = {
         "attention": "attention",
         "task": "task.name",
         "model": "model.name",
         "protocol.name": "protocol.name",
         "protocol.version": "protocol.version",
-        "budget": "budget",
+        "steps_share": "steps_share",
         "steps": "protocol.recipe.steps",
         "batch": "protocol.recipe.batch",
         "precision": "precision",
@@ -203,45 +261,31 @@ class TrainingRecord(RunRecord):
         "pretraining.batch": "pretrain.recipe.batch",
     }
 
+    kind: Literal["training"]
+    select: Literal["best", "last"]
     protocol: Protocol
-    budget: Number
+    steps_share: Number  # of the protocol's steps
     steps: Whole
     batch: Whole
     precision: str
+    departs: str | None = None  # from what the protocol's code does
     compute: Compute
+    rates: list[Rate] | None = None  # runs did not say so before schema 2
     pretraining: Group | None = None
-    data: Data
-    dev: dict[str, Number | None] | None = None
-    test: Test
-    test_last: Test | None = None
-    test_best: Test | None = None
+    dev: Dev | None = None
+    curve: list[Point]  # the score on dev at each evaluation
     answers: dict[str, Name | None] | None = None  # digests; early records have no file of them
-    predictions: None = None  # its answers are in a file of their own
-    labels: None = None
-    curve: list[Point]
-    seconds: dict[str, Number] | None = None
-    steps_per_second: Number
-    peak_memory_mib: Number
-    machine: Machine
-    times: Times
+    evaluation: str | None = None  # by which code the method was computed
+    steps_per_second: Annotated[Number, FLOAT]
+    peak_memory_mib: Annotated[Number, FLOAT]
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> TrainingRecord:
-        tested = self.test_best if self.test.select == "best" else self.test_last
-        if tested and (tested.accuracy, tested.step) != (self.test.accuracy, self.test.step):
-            raise ValueError(f"its test is not that of its {self.test.select} checkpoint")
-        # Steps between two points.
-        every = find_fact(self.settings.model_extra, "protocol.evaluation.every")
-        if self.curve and isinstance(every, int):
-            steps = [step for step, _ in self.curve]
-            expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
-            stopped = "callbacks" in (self.settings.model_extra or {})  # perhaps, before the end
-            whole = steps[-1] == self.steps or stopped
-            if steps != expected or not whole or steps[-2:-1] == steps[-1:]:
-                raise ValueError(
-                    f"its curve has {len(steps)} points up to step {steps[-1]}, not "
-                    f"one every {every} of {self.steps} steps"
-                )
+        self._check_curve()
+        if self.times.finished is None:
+            raise ValueError("times.finished is missing")
+        if self.times.begun is None and self.times.finished >= BEGUN_SINCE:
+            raise ValueError("it does not say when its run was begun")
         parts, begun = self.seconds or {}, self.times.begun
         done, seconds = self.steps_per_second * parts.get("training", 0), sum(parts.values())
         if done > self.steps * 1.01 + 1:
@@ -250,9 +294,19 @@ class TrainingRecord(RunRecord):
             raise ValueError(f"it took {seconds:.0f} seconds, but from start to end {wall:.0f}")
         return self
 
-
-class StageScore(Facts):
-    score: Score
+    def _check_curve(self) -> None:
+        every = find_fact(self.settings.model_extra, "protocol.evaluation.every")
+        if not self.curve or not isinstance(every, int):
+            return
+        steps = [step for step, _ in self.curve]
+        expected = [min(i * every, self.steps) for i in range(1, len(steps) + 1)]
+        stopped = "callbacks" in (self.settings.model_extra or {})  # perhaps, before the end
+        whole = steps[-1] == self.steps or stopped
+        if steps != expected or not whole or steps[-2:-1] == steps[-1:]:
+            raise ValueError(
+                f"its curve has {len(steps)} points up to step {steps[-1]}, not "
+                f"one every {every} of {self.steps} steps"
+            )
 
 
 class ConversionSettings(Facts):
@@ -261,30 +315,29 @@ class ConversionSettings(Facts):
 
 
 class ConversionRecord(RunRecord):
-    repeats = {"attention": "attention", "task": "task", "model": "model"}
+    """A softmax model given another attention: teacher, swap, stage1, and stage 2's best and last
+    epoch."""
 
+    repeats: ClassVar = {"attention": "attention", "task": "task", "model": "model"}
+
+    kind: Literal["conversion"]
     settings: ConversionSettings
-    data: dict[str, str | None] | None = None
-    scores: dict[Name, StageScore]
-    score: Score
-    floor: Score
-    stage1: Group | None
+    recovery: float | None = None
+    headroom_recovery: float | None = None
+    stage1: Annotated[Group | None, HIDDEN]
+    stage2: Annotated[Group | None, HIDDEN] = None
     phi_parameters: Whole
     train_examples: Whole | None = None
-    predictions: dict[str, list[float]] | None = None  # by split
-    labels: dict[str, list[float]] | None = None
-    seconds: dict[str, Number | None] | None = None
-    machine: Group | None = None
-    times: dict[str, Time] | None = None  # the first conversions did not record them
-    test: None = None  # a training run's
+    predictions: Annotated[dict[str, list[float]] | None, HIDDEN] = None  # by split
+    labels: Annotated[dict[str, list[float]] | None, HIDDEN] = None
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> ConversionRecord:
-        if "teacher" not in self.scores:
-            raise ValueError("scores.teacher.score is missing")
-        last = next((s for s in ("best", "stage1", "swap") if s in self.scores), None)
-        if last is not None and self.score != self.scores[last].score:
-            raise ValueError(f"its score is not the score of '{last}'")
+        if "teacher" not in self.stages:
+            raise ValueError("stages.teacher is missing")
+        last = next((s for s in ("best", "stage1", "swap") if s in self.stages), None)
+        if last is not None and self.select != last:
+            raise ValueError(f"its score is that of '{self.select}', not of '{last}'")
         by_split = [value or {} for value in (self.labels, self.predictions)]
         lengths = [{split: len(values) for split, values in by.items()} for by in by_split]
         if lengths[0] != lengths[1]:
@@ -292,13 +345,23 @@ class ConversionRecord(RunRecord):
         return self
 
 
-def kind_of(facts: Group) -> str:
-    return CONVERSION if "scores" in facts else TRAINING
+MODELS: dict[str, type[RunRecord]] = {TRAINING: TrainingRecord, CONVERSION: ConversionRecord}
+
+
+def name_of(identity: str, codes: list[str] | None, seed: int, attempt: int = 1) -> str:
+    """`<identity>-<code>-seed-<n>`: the name of a run; `a+b` if a run begun by code a was ended by
+    code b. Early records have no code."""
+    code = "".join(f"-{'+'.join(codes)}" if codes else "")
+    return f"{identity}{code}-seed-{seed}" + (f"-attempt-{attempt}" if attempt > 1 else "")
 
 
 def check_record(where: str, facts: Group) -> None:
     """UserError, beginning with `where`, for the first thing that no record has."""
-    model = ConversionRecord if kind_of(facts) == CONVERSION else TrainingRecord
+    if isinstance(version := facts.get("schema"), int) and 0 < version < SCHEMA_VERSION:
+        raise UserError(
+            f"{where} is of an earlier version: `lra records migrate <folder>` rewrites it"
+        )
+    model = MODELS.get(str(facts.get("kind")), TrainingRecord)
     try:
         model.model_validate(facts)
     except pydantic.ValidationError as error:
@@ -308,27 +371,30 @@ def check_record(where: str, facts: Group) -> None:
             problem = f"{name} is missing"
         elif first["type"] == "value_error":
             problem = ": ".join([*([name] if name else []), str(first["ctx"]["error"])])
+        elif first["type"] == "extra_forbidden":
+            problem = f"it has {name}, which no record has"
         else:
             problem = f"{name} is {value!r:.200}: {first['msg'].lower()}"
         raise UserError(f"{where} is damaged or was edited: {problem}") from error
 
 
-def find_fact(facts: Any, key: str, default: Any = None) -> Any:
-    """Look up a fact by its dotted name."""
-    for part in key.split("."):
-        if not isinstance(facts, dict) or part not in facts:
-            return default
-        facts = facts[part]
-    return facts
+# ---------------------------------------------------------------------- columns
 
 
-def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every fact in nested groups, with its dotted name."""
-    groups = [(name, value)]
-    while groups:
-        name, value = groups.pop()
-        if isinstance(value, dict):
-            inside = ((f"{name}.{key}" if name else key, inner) for key, inner in value.items())
-            groups += reversed(list(inside))
-        else:
-            yield name, value
+def columns(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[str, Column]]:
+    """Yield the facts that have a column of their own, by their dotted names: those of the selected
+    stage under `stage.`."""
+    for field_name, field in model.model_fields.items():
+        name = prefix + (field.alias or field_name)
+        for fact in field.metadata:
+            if isinstance(fact, Column):
+                yield name, fact
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, pydantic.BaseModel):
+            yield from columns(inner, f"{name}.")
+
+
+def all_columns() -> dict[str, Column]:
+    """Every fact that is shown otherwise than by its dotted name, of records of any kind."""
+    stage = dict(columns(Stage, "stage."))
+    return dict(columns(TrainingRecord)) | dict(columns(ConversionRecord)) | stage

@@ -37,8 +37,8 @@ def composed(words: Sequence[str]) -> DictConfig:
 
 
 def check_settings(cfg: DictConfig) -> Run:
-    """Check and resolve a composed config, and scale it by its budget; UserError names the first
-    mistake."""
+    """Check and resolve a composed config, and scale it by its share of steps; UserError names the
+    first mistake."""
     row_of_own_task(cfg)
     with explained():
         typed = OmegaConf.merge(_schema(cfg), cfg)
@@ -117,15 +117,15 @@ def _fit_to_task(run: Run) -> None:
 
 
 def scale(run: Run) -> None:
-    """Scale steps and warm-up of both phases by `budget`, keeping at least `min_evaluations`
+    """Scale steps and warm-up of both phases by `steps_share`, keeping at least `min_evaluations`
     evaluations. Training ends with one, so steps are rounded up to a multiple of them."""
     protocol, pretrain = run.protocol, run.pretrain
     for recipe, evaluation in ((protocol.recipe, protocol.evaluation), (pretrain.recipe, pretrain)):
         if recipe is None or evaluation.every is None:
             continue
-        steps = max(1, round(recipe.steps * run.budget))
-        recipe.warmup = round(recipe.warmup * run.budget)
-        if run.budget != 1:
+        steps = max(1, round(recipe.steps * run.steps_share))
+        recipe.warmup = round(recipe.warmup * run.steps_share)
+        if run.steps_share != 1:
             evaluations = max(run.min_evaluations, round(steps / evaluation.every))
             evaluation.every = max(1, steps // evaluations)
         evaluation.every = min(evaluation.every, steps)

@@ -18,7 +18,7 @@ from lra.base import disk
 from lra.base.errors import UserError, first_line, nearest, printable
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
-TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "rows", "later", "rates")
+TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "rows", "rates")
 # The base of all errors of a package, by the module that defines it.
 ERRORS = {
     "hydra.errors": "HydraException",

@@ -17,7 +17,7 @@ from lra import data
 from lra.base.config import Model, Objective, Pretrain, Protocol
 from lra.base.errors import UserError
 
-SCHEMA_VERSION = 1  # of the settings and of result.json
+SCHEMA_VERSION = 2  # of the settings and of result.json
 # Keys of model and protocol from which a task's row was taken; the rows themselves do not decide.
 LOOKED_UP = ("tasks", "methods", "sizes_of", "preset")
 # What a run has only where somebody chose it: the identity of all other runs does not know of it.
@@ -31,7 +31,7 @@ class Experiment:
     model: Model
     protocol: Protocol
     pretrain: Pretrain
-    budget: float
+    steps_share: float
     precision: str
     processes: int  # each draws its own dropout, and sees its share of a batch
     seed: int
@@ -42,9 +42,10 @@ class Experiment:
         only those count that its source reads."""
         everything = plain(asdict(self))
         task = data.get(self.task.name)
-        facts = {key: everything[key] for key in ("attention", "model", "protocol", "budget")}
+        facts = {key: everything[key] for key in ("attention", "model", "protocol", "steps_share")}
         facts["task"] = {"name": task.name, "source": self.task.source} | task.matters(self.task)
         facts["precision"] = self.precision
+        facts["metrics"] = data.of(self.task).metric_names
         if self.processes > 1:
             facts["processes"] = self.processes
         if self.pretrain.name is not Objective.none:
@@ -77,7 +78,7 @@ def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
         model=_typed(Model, settings["model"]),
         protocol=_typed(Protocol, settings["protocol"] | {"tasks": {}}),
         pretrain=_typed(Pretrain, settings.get("pretrain", {"name": "none"})),
-        budget=settings["budget"],
+        steps_share=settings["steps_share"],
         precision=settings["precision"],
         processes=settings.get("processes", 1),
         seed=seed,

@@ -8,7 +8,7 @@ from lra.base.errors import UserError, nearest
 from lra.settings.search_path import read
 
 # Keys that are not options of the method (configs/train.yaml has their meaning).
-NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "rows", "later")
+NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "rows")
 
 
 def fill_in_preset(attention: dict[str, Any], task: str) -> dict[str, Any]:
@@ -33,9 +33,6 @@ def take_cost_facts(attention: dict[str, Any], task: str) -> dict[str, Any]:
     """Leave an attention the options that are built and identify the run, and return what its file
     says about its cost, for `compute`."""
     about = fill_in_preset(attention, task)
-    for option, default in (about["later"] or {}).items():
-        if attention.get(option) == default:  # so that runs from before it was one are found
-            del attention[option]
     exempt = about["exempt"]
     exempt = exempt.get(task) if isinstance(exempt, dict) else exempt
     return {"exempt": exempt, "preset": about["preset"], "knobs": about["knobs"] or {}}
@@ -50,10 +47,3 @@ def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
     options = file | {"preset": preset if preset in file["presets"] else "matched"}
     fill_in_preset(options, task)
     return options
-
-
-def later_options(attention: str) -> dict[str, Any]:
-    """Read the options that are younger than the method's first records: at these values a run
-    leaves them out of its settings."""
-    file = read("attention", attention)
-    return file["later"] if file else {}

@@ -62,7 +62,7 @@ def _is_reference(value: Any, _: Run) -> bool:
 RANGES: tuple[Range, ...] = (
     Range(
         settings=(
-            "budget",
+            "steps_share",
             "limit_minutes",
             "protocol.recipe.lr",
             "pretrain.recipe.lr",

@@ -29,7 +29,7 @@ class Run:
     logger: dict[str, Any]  # the same
     debug: Debug | None  # a run that tries out whether something works, and has no result
     seed: int
-    budget: float  # scales the protocol's steps, warm-up and number of evaluations
+    steps_share: float  # scales the protocol's steps, warm-up and number of evaluations
     min_evaluations: int  # kept however small the budget
     data_dir: str
     runs_dir: str
@@ -51,7 +51,7 @@ class Run:
             self.model,
             self.protocol,
             self.pretrain,
-            self.budget,
+            self.steps_share,
             self.trainer.precision,
             self.processes,
             self.seed,

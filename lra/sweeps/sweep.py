@@ -54,7 +54,7 @@ class Outcome:
     job: list[str]  # its overrides
     state: str  # one of STATES
     reason: str = ""
-    score: float = 0.0  # dev accuracy, which a search maximises
+    score: float = 0.0  # on dev, which a search maximises: negative where lower is better
 
 
 def job(cfg: DictConfig) -> float:
@@ -76,18 +76,23 @@ def job(cfg: DictConfig) -> float:
     return outcome.score
 
 
+def _to_maximise(result: dict[str, Any]) -> float:
+    score = float(result["dev"]["score"])
+    return score if result["metric"]["higher_is_better"] else -score
+
+
 def attempt(run: Run, words: list[str], label: str) -> Outcome:
     """Skip, run or retry the job with the overrides `words`."""
     folder = None if run.rerun else find(run)
     if folder is not None and (result := folder.result()) is not None:
-        return Outcome(words, "finished before", score=result["dev"]["accuracy"])
+        return Outcome(words, "finished before", score=_to_maximise(result))
     reason = ""
     for _ in range(run.retries + 1):
         code, lines = run_alone(run, words, label)
         if code == 0:
             record = next(line for line in reversed(lines) if line.startswith(RECORD))
             result = read_result(Path(record.removeprefix(RECORD))) or {}
-            return Outcome(words, "done", score=result["dev"]["accuracy"])
+            return Outcome(words, "done", score=_to_maximise(result))
         reason = _reason(code, lines)
         if LOCKED in reason:
             return Outcome(words, "running elsewhere", reason)

@@ -154,8 +154,8 @@ class EMA(pl.Callback):
 
 class EarlyStopping(pl.Callback):
     """Ends training when the dev score has not become better for `patience` evaluations. Which
-    checkpoint is tested, the protocol says as ever; `test_last.step` of the record has the last
-    step."""
+    checkpoint is tested, the protocol says as ever; `stages.last.step` of the record has the last
+    step. `least` is in the unit of the score: of accuracy 0.5 is half a point."""
 
     moves_results = True
 
@@ -163,15 +163,16 @@ class EarlyStopping(pl.Callback):
         if patience < 1:
             raise UserError(f"patience={patience} is out of range: it must be at least 1")
         self.patience, self.least = patience, least
-        self.best, self.waited = -1.0, 0  # evaluations since the best
+        self.best: float | None = None
+        self.waited = 0  # evaluations since the best
 
     def on_fit_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if self.waited >= self.patience:  # it had stopped, and was cut before its result
             trainer.should_stop = True
 
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        score = float(trainer.callback_metrics["dev/accuracy"])
-        if score > self.best + self.least:
+    def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
+        score, metric = module.evaluated["dev"]["score"], module.metric
+        if self.best is None or metric.better(score, self.best + metric.sign * self.least):
             self.best, self.waited = score, 0
             return
         self.waited += 1
@@ -179,8 +180,8 @@ class EarlyStopping(pl.Callback):
             trainer.should_stop = True
             if trainer.is_global_zero:
                 print(
-                    f"stopping at step {trainer.global_step}: dev accuracy has not exceeded "
-                    f"{self.best:.2%} for {self.waited} evaluations",
+                    f"stopping at step {trainer.global_step}: the score on dev has not become "
+                    f"better than {metric.text(self.best)} for {self.waited} evaluations",
                     flush=True,
                 )
 

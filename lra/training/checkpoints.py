@@ -153,7 +153,7 @@ def load_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
 
 
 class Checkpoints(pl.Callback):
-    """Saves `last.ckpt` to resume from and `best.ckpt` (weights only) by dev accuracy; stops
+    """Saves `last.ckpt` to resume from and `best.ckpt` (weights only) by the score on dev; stops
     cleanly on SIGTERM, on Ctrl-C and at the run's time limit.
 
     `last.ckpt` is never written between the last training step before an evaluation and that
@@ -165,14 +165,15 @@ class Checkpoints(pl.Callback):
         evaluation, steps = folder.run.protocol.evaluation, folder.run.protocol.recipe.steps
         self.evaluate_every = evaluation.every
         self.select_after = int(evaluation.select_after * steps)
-        self.best_accuracy, self.best_step = -1.0, 0
+        self.best: dict[str, Any] | None = None  # the best evaluation so far, as records have it
+        self.best_step = 0  # of best.ckpt
         self._signum = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best_accuracy": self.best_accuracy, "best_step": self.best_step}
+        return {"best": self.best, "best_step": self.best_step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best_accuracy, self.best_step = state["best_accuracy"], state["best_step"]
+        self.best, self.best_step = state["best"], state["best_step"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if trainer.global_step and not trainer.testing and trainer.is_global_zero:
@@ -193,10 +194,10 @@ class Checkpoints(pl.Callback):
             if trainer.global_step % self.every == 0:
                 trainer.save_checkpoint(self.folder.last)
 
-    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        accuracy, step = float(trainer.callback_metrics["dev/accuracy"]), trainer.global_step
-        if accuracy > self.best_accuracy:
-            self.best_accuracy = accuracy
+    def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
+        evaluated, step = module.evaluated["dev"], trainer.global_step
+        if self.best is None or module.metric.better(evaluated["score"], self.best["score"]):
+            self.best = evaluated | {"step": step}
             if step > self.select_after:
                 self.best_step = step
                 trainer.save_checkpoint(self.folder.best, weights_only=True)
@@ -210,7 +211,7 @@ class Checkpoints(pl.Callback):
 
     def load_best(self, module: pl.LightningModule) -> None:
         """Give a module the weights of the best checkpoint."""
-        best = load_checkpoint(self.folder.best, self.folder.name)
+        best = load_checkpoint(self.folder.best, self.folder.id)
         if best["global_step"] != self.best_step:
             raise UserError(
                 f"{self.folder.best} is of step {best['global_step']}, but the best one before "

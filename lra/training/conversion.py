@@ -17,16 +17,27 @@ from lra.base.code import CONVERSION, code_of, hash_parts
 from lra.base.disk import disk_errors, read_json, write_json
 from lra.base.errors import UserError, first_line
 from lra.data.store import lock
+from lra.metrics.metric import facts_of, get
 from lra.runs import environment
+from lra.runs.facts import without_dots
 from lra.runs.folder import RESULT, TEACHER, digest, note_other_code, read_result
+from lra.runs.schema import ConversionRecord, name_of
 from lra.settings.errors import explained
-from lra.settings.experiment import identity_of
+from lra.settings.experiment import SCHEMA_VERSION, identity_of
 from lra.settings.presets import fill_in_preset
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
 from luna.convert.host import quiet, transformers
 from luna.convert.recipe import ConversionRecipe
+from luna.convert.tasks import metrics
 
+# The metrics of luna.convert, which has them on tensors, by their names here.
+METRICS: dict[metrics.Metric, str] = {
+    metrics.classified: "accuracy",
+    metrics.paraphrase: "accuracy_f1",
+    metrics.acceptable: "matthews",
+    metrics.similarity: "pearson_spearman",
+}
 MOVE = "free some space, or point runs_dir elsewhere; the same command then goes on"
 ConversionStage = Enum("ConversionStage", ["teacher", "convert"])  # the first finetunes softmax
 Device = Enum("Device", ["auto", "cpu", "cuda"])  # auto: a GPU if there is one
@@ -108,8 +119,9 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
             facts = record_of(facts, run.model.name)
             write_json(place / RESULT, facts)
     recovery = facts["recovery"]
+    score = 100 * facts["score"] if name is None else facts["score"]  # a teacher has no record
     print(
-        f"{run.task} {name or 'teacher'}: score {facts['score']:.4f}"
+        f"{run.task} {name or 'teacher'}: score {score:.2f}"
         + ("" if recovery is None or name is None else f", recovery {recovery:.1f} %")
         + f"; record {place / RESULT}"
     )
@@ -132,14 +144,34 @@ def record_of(facts: dict[str, Any], model: str) -> dict[str, Any]:
     facts["machine"] = {key: facts.pop(key) for key in ("device", "threads")}
     facts["versions"] = {"torch": facts.pop("torch")} | facts["versions"]
     facts["seconds"] = {"total": facts["seconds"]}
+    identity = identity_of(settings, fingerprint)
+    stages = {stage: _percent(scores) for stage, scores in facts.pop("scores").items()}
+    select = next(stage for stage in ("best", "stage1", "swap") if stage in stages)
     facts |= {
-        "identity": identity_of(settings, fingerprint),
+        "schema": SCHEMA_VERSION,
+        "kind": "conversion",
+        "run": name_of(identity, facts.get("codes"), facts["seed"]),
+        "identity": identity,
         "model": model,
         "attention": attention,
         "settings": settings,
         "data": {"fingerprint": fingerprint},
+        "metric": facts_of(get(METRICS[tasks.get(facts["task"]).metric])),
+        "select": select,
+        "stages": stages,
+        "score": stages[select]["score"],
+        "floor": 100 * facts["floor"],
+        "stage1": without_dots(facts["stage1"]),
+        "stage2": without_dots(facts.get("stage2")),
     }
-    return facts | {"digest": digest(facts)}
+    record = ConversionRecord.model_validate(facts).facts()
+    return record | {"digest": digest(record)}
+
+
+def _percent(scores: dict[str, float]) -> dict[str, Any]:
+    """Give the scores of a stage, which luna.convert has as shares, in the unit of their metric."""
+    shares = {name: 100 * value for name, value in scores.items()}
+    return {"score": shares.pop("score"), "metrics": shares}
 
 
 def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
-from lra import data
 from lra.base.config import Recipe, Schedule
 from lra.base.errors import UserError, first_line
 from lra.base.targets import arguments_of, check_options, resolve, targets_in
 from lra.data.loader import Batch
+from lra.model.pretrain import asked_of
 from lra.settings.own import arguments
 from lra.settings.run import Run
 from lra.training.module import LRAModule
@@ -35,7 +35,7 @@ class CustomModule(LRAModule):
     """Trains as LRAModule does, by another optimiser or another schedule."""
 
     def __init__(self, network: nn.Module, run: Run):
-        super().__init__(network, run.protocol.recipe, data.of(run.task).classes, run.seed)
+        super().__init__(network, run.protocol.recipe, asked_of(run), run.seed)
         self.chosen = run.optimizer, run.schedule
         self._passes_of = -1  # the step that the last pass was of
         self._drawn: dict[str, Tensor] = {}  # random state before the first pass of a step

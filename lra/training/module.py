@@ -5,47 +5,60 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import pytorch_lightning as pl
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lra.base.config import Recipe
-from lra.data.arrays import IGNORED
 from lra.data.loader import Batch
-from lra.runs.answers import Answers
+from lra.metrics import metric
+from lra.metrics.answers import Answers
+from lra.metrics.classes import Accuracy, percent
+from lra.metrics.metric import Metric
+from lra.metrics.target import Classes, Target
 from lra.training import optim
 from luna.base import Method
 
 FUSED_ON = {"cuda"}  # types of device whose optimiser is one kernel
 
 
-class LossMeter:
-    """Sums loss and hits over labels, on the device; only reading them synchronises."""
+class Meter:
+    """Sums loss and hits over what is scored, on the device; only reading them synchronises."""
 
     def __init__(self) -> None:
         self.sums: Tensor | None = None  # loss, hits, scored labels, examples
 
-    def update(self, loss: Tensor, choice: Tensor, labels: Tensor) -> None:
-        """Add a batch: mean loss, predicted classes, and labels, IGNORED where none is."""
-        scored, hits = (labels != IGNORED).sum(), (choice == labels).sum()
-        examples = torch.full_like(scored, len(labels))  # new_tensor would wait for a GPU
-        sums = [loss.detach().double() * scored, hits, scored, examples]
+    def update(self, loss: Tensor, hits: Tensor, scored: Tensor, examples: int) -> None:
+        """Add a batch: its mean loss, how many of its scored labels were met, and counts."""
+        count = torch.full_like(scored, examples)  # new_tensor would wait for a GPU
+        sums = [loss.detach().double() * scored, hits, scored, count]
         now = torch.stack([value.double() for value in sums])
         self.sums = now if self.sums is None else self.sums.to(now.device) + now
 
-    def mean(self, trainer: pl.Trainer | None = None) -> tuple[float, float, int, int]:
-        """Return (loss, accuracy, scored labels, examples) over all processes."""
+    def read(self, trainer: pl.Trainer | None = None) -> Measured:
+        """Read loss and counts, over all processes."""
         if self.sums is None:
-            return float("nan"), float("nan"), 0, 0
+            return Measured(float("nan"), 0, 0, 0)
         sums = self.sums
         if trainer is not None and trainer.world_size > 1:
             sums = sums.clone()
             torch.distributed.all_reduce(sums)
         loss, hits, scored, examples = sums.tolist()
-        return loss / scored, hits / scored, int(scored), int(examples)
+        return Measured(loss / scored, int(hits), int(scored), int(examples))
+
+
+class Measured(NamedTuple):
+    loss: float  # mean over what is scored
+    hits: int  # right answers; of targets that are no classes always 0
+    scored: int  # examples, or their scored tokens
+    examples: int
+
+    def counts(self, metric: Metric) -> dict[str, int]:
+        """Give the counts as a record has them: `right` where the score follows from it."""
+        counts = {"examples": self.examples, "scored": self.scored}
+        return counts | ({"right": self.hits} if isinstance(metric, Accuracy) else {})
 
 
 class Clock:
@@ -101,22 +114,36 @@ def reuse_memory() -> None:
         libc.mallopt(mmap_max, 0)
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
+class Asked(Protocol):
+    """What a module needs to know about its task; the tasks of lra.data have it."""
+
+    @property
+    def target(self) -> Target: ...
+    @property
+    def metric_names(self) -> list[str]: ...
 
 
 class LRAModule(pl.LightningModule):
-    """Trains a network by cross-entropy; metrics are exact means over all labels seen, one per
-    example or those of its scored tokens."""
+    """Trains a network by the loss of its task's target, and scores it by the task's metrics: of
+    accuracy from exact counts, of all else from the stored answers to all of a split."""
 
-    def __init__(self, network: nn.Module, recipe: Recipe, classes: int, seed: int = 0):
+    def __init__(self, network: nn.Module, recipe: Recipe, asked: Asked, seed: int = 0):
         super().__init__()
-        self.network, self.recipe, self.classes, self.seed = network, recipe, classes, seed
+        self.network, self.recipe, self.seed = network, recipe, seed
+        self.target = asked.target
+        self.metrics = [metric.get(name) for name in asked.metric_names]
+        self.counts = isinstance(self.target, Classes)
         self.random_state: dict[str, Tensor] = {}  # of a checkpoint, until the first batch
-        self.meter = LossMeter()  # of training, since the last row of metrics
-        self.evaluation = LossMeter()
+        self.meter = Meter()  # of training, since the last row of metrics
+        self.evaluation = Meter()
         self._answers: list[tuple[Tensor, Tensor]] = []  # logits and labels of each test batch
+        self.evaluated: dict[str, dict[str, Any]] = {}  # by split: counts and score, unrounded
         self.clock = Clock()
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the score."""
+        return self.metrics[0]
 
     def configure_optimizers(self) -> Any:
         # Lightning cannot clip the gradients of a fused optimiser that unscales them itself.
@@ -141,10 +168,21 @@ class LRAModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits = self.network(batch.ids, batch.mask)
-        loss = _cross_entropy(logits, batch.labels)
-        with torch.no_grad():
-            self.meter.update(loss, logits.argmax(-1), batch.labels)
+        loss = self.target.loss(logits, batch.labels)
+        self._measure(self.meter, loss, logits, batch.labels)
         return loss
+
+    @torch.no_grad()
+    def _measure(self, meter: Meter, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        scored = self.target.scored(labels).sum()
+        hits = (logits.argmax(-1) == labels).sum() if self.counts else torch.zeros_like(scored)
+        meter.update(loss, hits, scored, len(labels))
+
+    def score_of(self, measured: Measured) -> float | None:
+        """Give the accuracy in its unit; None for metrics that no counts give."""
+        if not isinstance(self.metric, Accuracy):
+            return None
+        return percent(measured.hits, measured.scored) if measured.scored else float("nan")
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         super().optimizer_step(*args, **kwargs)
@@ -163,22 +201,27 @@ class LRAModule(pl.LightningModule):
         self.clock.start("training")
 
     def on_validation_epoch_start(self) -> None:
-        self.evaluation, self._answers = LossMeter(), []
+        self.evaluation, self._answers = Meter(), []
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.network(batch.ids, batch.mask).float()
-        loss = _cross_entropy(logits, batch.labels)
-        self.evaluation.update(loss, logits.argmax(-1), batch.labels)
-        if self.trainer.testing:
-            scored = batch.labels != IGNORED
+        loss = self.target.loss(logits, batch.labels)
+        self._measure(self.evaluation, loss, logits, batch.labels)
+        if self.trainer.testing or not isinstance(self.metric, Accuracy):
+            scored = self.target.scored(batch.labels)
             self._answers.append((logits[scored].cpu(), batch.labels[scored].cpu()))
 
     def on_validation_epoch_end(self) -> None:
-        names = ("loss", "accuracy", "scored", "examples")
         split = "test" if self.trainer.testing else "dev"
-        means = map(float, self.evaluation.mean(self.trainer))
-        # Not to the loggers, to which lra.training.progress.Metrics sends them.
-        self.log_dict({f"{split}/{k}": v for k, v in zip(names, means, strict=True)}, logger=False)
+        measured = self.evaluation.read(self.trainer)
+        score = self.score_of(measured)
+        if score is None:
+            score = self.metric.score(self.answers(), self.target)
+        # Lightning keeps float32, in which a score is no multiple of 1 / n: callbacks get it there,
+        # records from here. Loggers get it from lra.training.progress.Metrics.
+        seen = {"loss": measured.loss, "score": score}
+        self.log_dict({f"{split}/{name}": value for name, value in seen.items()}, logger=False)
+        self.evaluated[split] = {"score": score} | measured.counts(self.metric)
 
     on_test_epoch_start = on_validation_epoch_start
     test_step = validation_step
@@ -194,7 +237,7 @@ class LRAModule(pl.LightningModule):
         """Return the answers of the last test, of all processes, in the order of the examples."""
         shares = of_each_process(self.trainer, self._answers)
         in_order = [share for batch in zip(*shares, strict=True) for share in batch]
-        return Answers.of(*zip(*in_order, strict=True))
+        return self.target.of_all(*zip(*in_order, strict=True))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         random_state = {"cpu": torch.get_rng_state()}

@@ -19,6 +19,7 @@ from lra.base.disk import write_atomically
 from lra.base.errors import UserError
 from lra.compute.gate import BudgetCheck
 from lra.data.arrays import Prepared
+from lra.metrics.metric import get
 from lra.runs.folder import RunFolder, read_metrics, score_of, writing
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
@@ -36,9 +37,9 @@ class Metrics(pl.Callback):
     COLUMNS = (
         "step",
         "train_loss",
-        "train_accuracy",
+        "train_score",
         "dev_loss",
-        "dev_accuracy",
+        "dev_score",
         "dead_rows",
         "lr",
         "seconds",
@@ -60,19 +61,21 @@ class Metrics(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *_: Any) -> None:
         if trainer.global_step % self.every == 0:
-            loss, accuracy, *_ = module.meter.mean(trainer)
+            measured = module.meter.read(trainer)
             module.meter.sums = None
             lr = trainer.optimizers[0].param_groups[0]["lr"]
-            values = {"train_loss": loss, "train_accuracy": accuracy, "lr": lr}
+            values = {"train_loss": measured.loss, "lr": lr}
+            if (score := module.score_of(measured)) is not None:
+                values["train_score"] = score
             for callback in own_columns(trainer):
                 values |= callback.row()
             self._write_row(trainer, module, **values)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
-        loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
+        loss, score = float(trainer.callback_metrics["dev/loss"]), module.evaluated["dev"]["score"]
         dead = module.dead_rows()
         more = {} if dead is None else {"dead_rows": dead}
-        self._write_row(trainer, module, dev_loss=loss, dev_accuracy=accuracy, **more)
+        self._write_row(trainer, module, dev_loss=loss, dev_score=score, **more)
 
     def _write_row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
         (name, loss), step = next(iter(values.items())), trainer.global_step
@@ -104,7 +107,7 @@ def columns_of(trainer: Any, rows: list[dict[str, str]]) -> tuple[str, ...]:
 
 
 class ProgressReport(pl.Callback):
-    """Shows step, loss, dev accuracy, speed and time left, as a bar on a terminal and in lines
+    """Shows step, loss, the score on dev, speed and time left, as a bar on a terminal and in lines
     elsewhere, and writes the step to status.json."""
 
     def __init__(self, folder: RunFolder):
@@ -140,8 +143,11 @@ class ProgressReport(pl.Callback):
             return
         self._shown, step, numbers = time.monotonic(), trainer.global_step, [self._dev]
         if module.meter.sums is not None:  # its mean would wait for other processes
-            loss, hits, scored, _ = module.meter.sums.tolist()
-            numbers = [f"loss {loss / scored:.3f}", f"acc {hits / scored:.1%}", self._dev]
+            measured = module.meter.read()
+            numbers = [f"loss {measured.loss:.3f}"]
+            if (score := module.score_of(measured)) is not None:
+                numbers += [module.metric.text(score)]
+            numbers += [self._dev]
         # Evaluations included, as `lra status` has it, but not the first step after a start: it
         # compiles, and takes a hundred times as long as the others.
         if steps := module.clock.steps["training"]:
@@ -158,9 +164,10 @@ class ProgressReport(pl.Callback):
             print(f"  {_step(trainer)}  {text}".rstrip(), flush=True)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
-        loss, accuracy = (float(trainer.callback_metrics[f"dev/{m}"]) for m in ("loss", "accuracy"))
-        self._dev = f"dev {accuracy:.1%}"
-        self._say(f"  {_step(trainer)}  dev loss {loss:.3f}  dev acc {accuracy:.1%}")
+        loss = float(trainer.callback_metrics["dev/loss"])
+        score = module.metric.text(module.evaluated["dev"]["score"])
+        self._dev = f"dev {score}"
+        self._say(f"  {_step(trainer)}  dev loss {loss:.3f}  dev {module.metric.title} {score}")
 
     def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
         self._stop_listening()
@@ -197,7 +204,7 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
     """Show what is trained, on which data, and at what cost."""
     run, recipe, name = check.run, check.run.protocol.recipe, check.run.attention["name"]
     usual = {key: plain(p.default) for key, p in luna.options(name).items()}
-    usual |= luna.get(name).former_options | {"name": name, "dwc": "none", "normalise": "sum"}
+    usual |= {"name": name, "dwc": "none", "normalise": "sum"}
     options = [f"{key}={v}" for key, v in run.attention.items() if v != usual.get(key)]
     preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"
     together = f", {count} processes" if (count := run.processes) > 1 else ""
@@ -206,7 +213,7 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
     print("compute    " + check.describe().replace("\n", "\n" + " " * 11))
     print(
         f"training   {recipe.steps} steps of {recipe.batch}, protocol {run.protocol.name} "
-        f"v{run.protocol.version}, budget {run.budget:g}, seed {run.seed}{together}"
+        f"v{run.protocol.version}, steps share {run.steps_share:g}, seed {run.seed}{together}"
     )
     for group in ("optimizer", "schedule", "callbacks"):
         if (chosen := spelt(run.chosen.get(group))) != "none":
@@ -231,15 +238,17 @@ def show_result(folder: RunFolder, before: dict[str, Any] | None) -> None:
     if before:
         print(f"already finished: {score_of(before)}")
     elif result := folder.result():
-        test, took = result["test"], clock(sum(result["seconds"].values()))
+        test, took = result["stages"][result["select"]], clock(sum(result["seconds"].values()))
         tokens = f"{n} tokens of " if (n := test["scored"]) != test["examples"] else ""
         print(
-            f"done: test accuracy {test['accuracy']:.2%} on {tokens}{test['examples']} examples "
-            f"({test['select']} checkpoint, step {test['step']}) in {took}"
+            f"done: {score_of(result)} on {tokens}{test['examples']} examples "
+            f"({result['select']} checkpoint, step {test['step']}) in {took}"
         )
+        for name, score in test["metrics"].items():
+            print(f"      {get(name).title} {get(name).text(score)}")
         if folder.run.debug:
             print(f"note: debug={folder.run.debug.name}: no table takes this for a result")
-        if max(test["predicted"]) == sum(test["predicted"]):
+        if (answered := test.get("predicted")) and max(answered) == sum(answered):
             print("note: every answer is the same class; the run has collapsed")
     print(f"record: {folder.result_file}")
 

@@ -11,20 +11,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 
-import luna
-from lra import data
 from lra.base import code
 from lra.base.errors import UserError
 from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare, refuse_download
-from lra.model.pretrain import build_network, carry, phase_one
-from lra.runs import environment
-from lra.runs.answers import Answers, write_answers
+from lra.model.pretrain import asked_of, build_network, carry, phase_one
+from lra.runs.answers import write_answers
 from lra.runs.folder import RunFolder, chosen_code, read_metrics, writing
 from lra.settings.compose import Run
 from lra.training.callbacks import build_callbacks, forgetful
@@ -32,6 +28,7 @@ from lra.training.checkpoints import Checkpoints, carry_out, is_main_process, lo
 from lra.training.custom import CustomModule, check_chosen
 from lra.training.module import LRAModule
 from lra.training.progress import introduce, introduce_phase_one, show_result
+from lra.training.record import record_of, test
 from lra.training.trainer import LRAData, check_device, finish_loggers, trainer_for
 
 code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
@@ -72,57 +69,38 @@ def train(run: Run, command: str = "") -> Path:
 def train_and_test(
     check: BudgetCheck, module: LRAModule, prepared: Prepared, folder: RunFolder, command: str
 ) -> dict[str, Any]:
-    """Train, test the last and the best checkpoint, and return the facts of the record."""
-    run, recipe, evaluation = check.run, check.run.protocol.recipe, check.run.protocol.evaluation
+    """Train, test the last and the best checkpoint, and return the record."""
+    run = check.run
     first = phase_one(run)
-    pretraining = {"pretraining": begin_with(first, module, prepared)} if first else {}
+    pretraining = begin_with(first, module, prepared) if first else None
     loaders = LRAData(run, prepared)
     trainer, checkpoints = fit(module, loaders, folder)
-    tests = {"last": test(trainer, module, loaders, trainer.global_step)}
+    tested = {"last": test(trainer, module, loaders, trainer.global_step)}
     if checkpoints.best_step:
         checkpoints.load_best(module)
-        tests["best"] = test(trainer, module, loaders, checkpoints.best_step)
-    select = evaluation.select.name if evaluation.select.name in tests else "last"
-    scores, answers = tests[select]
+        tested["best"] = test(trainer, module, loaders, checkpoints.best_step)
+    wanted = run.protocol.evaluation.select.name
+    select = wanted if wanted in tested else "last"
+    stage, answers = tested[select]
     if trainer.is_global_zero:
         with writing(folder.answers):
             write_answers(folder.answers, {folder.id: answers})
-    finish_loggers(trainer.loggers, scores)
-    device = trainer.strategy.root_device
-    method = next(m for m in module.modules() if isinstance(m, luna.Mixer))
-    return {
+    finish_loggers(trainer.loggers, stage)
+    if not trainer.is_global_zero:
+        return {}
+    record = folder.facts() | {
         "command": command,
-        "task": run.task.name,
-        "attention": run.attention,
-        "model": run.model.name,
-        "protocol": {"name": run.protocol.name, "version": run.protocol.version},
-        "budget": run.budget,
-        "steps": recipe.steps,
-        "batch": recipe.batch,
-        "precision": run.trainer.precision,
-        "seed": run.seed,
-        "preset": run.compute.preset,
-        "departs": luna.get(method.name).differences_from_profile.get(run.protocol.profile),
         "compute": check.record(),
-        **pretraining,
         "data": prepared.summary(),
-        "dev": {"accuracy": checkpoints.best_accuracy, "step": checkpoints.best_step},
-        "test": scores | {"select": select},
+        "floor": prepared.floor(module.metric),
+        "select": select,
+        "stages": {name: facts for name, (facts, _) in tested.items()},
+        "dev": checkpoints.best,
         "answers": answers.digests(),
-        "test_last": tests["last"][0],
-        "test_best": tests["best"][0] if "best" in tests else None,
-        "curve": [
-            [int(row["step"]), float(row["dev_accuracy"])]
-            for row in read_metrics(folder.metrics)
-            if row["dev_accuracy"]
-        ],
-        "seconds": module.clock.read(),
-        "steps_per_second": module.clock.steps_per_second,
-        "peak_memory_mib": environment.peak_memory_mib(device),
-        "evaluation": method.evaluation(device.type),
-        "machine": environment.machine(device) | {"processes": trainer.world_size},
-        **environment.origin(),
     }
+    if pretraining is not None:
+        record["pretraining"] = pretraining
+    return record_of(record, trainer, module, folder)
 
 
 def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any]:
@@ -137,7 +115,7 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any
         return facts_of_phase_one(run, first, folder) if is_main_process() else {}
 
     carry_out(folder, work, partial(introduce_phase_one, run), wait=True)
-    state = load_checkpoint(folder.last, folder.name)["state_dict"]
+    state = load_checkpoint(folder.last, folder.id)["state_dict"]
     carry({key.removeprefix("network."): value for key, value in state.items()}, module.network)
     if is_main_process():
         print(f"phase two  begins with {folder.id}", flush=True)
@@ -156,7 +134,7 @@ def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[s
         "batch": run.protocol.recipe.batch,
         "held_out": {  # training inputs
             "loss": float(last["dev_loss"]),
-            "accuracy": float(last["dev_accuracy"]),
+            "score": float(last["dev_score"]),
             "first": {"step": int(first["step"]), "loss": float(first["dev_loss"])},
         },
         "seconds": module.clock.read(),
@@ -173,7 +151,7 @@ def build(run: Run) -> LRAModule:
     network = build_network(run)
     if run.optimizer or run.schedule:
         return CustomModule(network, run)
-    return LRAModule(network, run.protocol.recipe, data.of(run.task).classes, run.seed)
+    return LRAModule(network, run.protocol.recipe, asked_of(run), run.seed)
 
 
 def fit(module: LRAModule, loaders: LRAData, folder: RunFolder) -> tuple[pl.Trainer, Checkpoints]:
@@ -190,14 +168,3 @@ def fit(module: LRAModule, loaders: LRAData, folder: RunFolder) -> tuple[pl.Trai
     trainer = trainer_for(folder, checkpoints)
     trainer.fit(module, loaders, ckpt_path=folder.last if folder.last.exists() else None)
     return trainer, checkpoints
-
-
-def test(
-    trainer: pl.Trainer, module: LRAModule, loaders: LRAData, step: int
-) -> tuple[dict[str, Any], Answers]:
-    trainer.test(module, loaders, verbose=False)
-    answers, measured = module.answers(), trainer.callback_metrics
-    facts = {name: measured[f"test/{name}"].item() for name in ("accuracy", "loss")}
-    facts |= {name: int(measured[f"test/{name}"]) for name in ("examples", "scored")}
-    predicted = np.bincount(answers.answers, minlength=module.classes).tolist()
-    return facts | {"step": step, "predicted": predicted, "dead_rows": module.dead_rows()}, answers

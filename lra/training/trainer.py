@@ -103,7 +103,7 @@ def trainer_for(folder: RunFolder, *callbacks: pl.Callback, **changes: Any) -> p
         ],
         "logger": build_loggers(folder) or False,
         "log_every_n_steps": 1,  # Lightning logs nothing itself, but warns of longer intervals
-        "plugins": [AtomicCheckpointIO(folder.name)],
+        "plugins": [AtomicCheckpointIO(folder.id)],
         "use_distributed_sampler": False,
         "enable_checkpointing": False,
         "enable_model_summary": False,
@@ -137,7 +137,7 @@ def build_loggers(folder: RunFolder) -> list[Logger]:
 def finish_loggers(loggers: list[Logger], scores: dict[str, Any]) -> None:
     """Log the scores of a test, and end the record of the run."""
     for logger in loggers:
-        values = {f"test_{measure}": scores[measure] for measure in ("loss", "accuracy")}
+        values = {f"test_{measure}": scores[measure] for measure in ("loss", "score")}
         logger.log_metrics(values, step=scores["step"])
         logger.finalize("success")
         if isinstance(logger, WandbLogger):  # or the next run of this process would be added to it

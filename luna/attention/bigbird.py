@@ -17,7 +17,7 @@ with one softmax over the gathered keys. The random blocks are the graph, (H, N,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,8 +56,6 @@ class BigBird(Attention):
     )
 
     rank: Tensor  # (H, N, N) under strict
-
-    former_options: ClassVar = {"graph_seed": None}
 
     def _traits(self) -> AttentionTraits:
         return self.declared.but(bound_to_max_len=self.profile == "strict")

@@ -13,7 +13,6 @@ the padded length of the batch, and padding is attended.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,7 +34,6 @@ class CosFormer(KernelAttention):
         equivariant=False,
         bound_to_max_len=True,
     )
-    former_options: ClassVar = {"P": "max_len"}
 
     def __init__(self, slot: Slot):
         super().__init__(slot)

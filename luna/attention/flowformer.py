@@ -22,7 +22,7 @@ on the Long Range Arena does not, and nor does this.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,8 +60,6 @@ class Flowformer(StreamingAttention):
             "causal": "what a source sends depends on the queries up to it, and not on later ones"
         },
     )
-
-    former_options: ClassVar = {"clamp": None}
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         phi_q, phi_k, weight, share = self.capacities(q, k, key_mask)

@@ -17,7 +17,7 @@ others are the mean of v; no gradient flows through the choice.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,8 +42,6 @@ class Informer(Redrawn):
         holes_are_time=True,
         equivariant=False,  # the samples belong to positions
     )
-
-    former_options: ClassVar = {"divisor": None, "masked": None}
 
     def __init__(self, slot: Slot, *, budget: int = 128):
         super().__init__(slot)

@@ -17,7 +17,7 @@ side is exact: its rows sum to 1 for odd T, its columns for even T.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,12 +87,6 @@ class LOTFormer(Attention):
             "has converged"
         },
     )
-    former_options: ClassVar = {
-        "masses": "uniform",
-        "mass_temperature": 0.5,
-        "init": "lra",
-        "scaling": None,
-    }
 
     def __init__(self, slot: Slot, *, R: int = 32, eps: float = 0.1, half_steps: int = 50):
         super().__init__(slot)

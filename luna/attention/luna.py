@@ -10,7 +10,7 @@ streaming come from luna/linear.py.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +105,6 @@ class Luna(KernelAttention):
     )
     complexity = "O(n (M d + M L w + M L e))"
     options_class = LunaOptions
-    former_options: ClassVar = {"bank": "mlp"}
 
     def __init__(self, slot: Slot, **options: Any):
         o = LunaOptions(**options)

@@ -11,7 +11,7 @@ convolution of the values.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,7 +41,6 @@ class Mala(StreamingAttention):
         cross_form=True,
         convex=False,
     )
-    former_options: ClassVar = {"scale": "mean"}
 
     def phi(self, x: Tensor, mask: Mask) -> Tensor:
         return zero_padding(elu(x) + 1, mask)

@@ -21,8 +21,6 @@ x < 3.25^-6 out. That truncation is part of the published methods.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
@@ -84,7 +82,6 @@ class Nystrom(Attention):
         convex=False,
         equivariant=False,
     )
-    former_options: ClassVar = {"constant": None}
 
     def __init__(
         self,

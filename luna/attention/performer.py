@@ -20,7 +20,7 @@ leaves -|x'|^2 / 2 out of them, and with large norms every feature then underflo
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,8 +43,6 @@ class Performer(WeightedKernelAttention):
     declared = WeightedKernelAttention.declared.but(
         causal_if_strict="its key maximum reads the future",
     )
-
-    former_options: ClassVar = {"scaling": "norm", "redraw_unit": None}
 
     Omega: Tensor
 

@@ -15,8 +15,6 @@ and the one-dimensional local branch are this library's.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, softplus
@@ -55,8 +53,6 @@ class PolaFormer(Attention):
             "d_v": "the gate is as wide as head_dim, and each half of v has a matrix of its own"
         },
     )
-
-    former_options: ClassVar = {"gate": "x", "local": None}
 
     def __init__(self, slot: Slot, *, alpha: float = 3.0):
         super().__init__(slot)

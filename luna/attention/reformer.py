@@ -22,7 +22,6 @@ weights softmax of their log-sum-exp.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +44,6 @@ class Reformer(Redrawn):
         equivariant=False,
         exempt={"compares": "its keys are its queries"},
     )
-    former_options: ClassVar = {"buckets": None, "wrap": None}
 
     def __init__(self, slot: Slot, *, chunk: int = 64, rounds: int = 2):
         super().__init__(slot)

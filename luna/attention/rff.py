@@ -9,8 +9,6 @@ so may be the denominator: its magnitude is kept above eps, its sign is kept.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from luna.base import Mask, Paper, Slot, at_least, register
@@ -28,7 +26,6 @@ class RFF(KernelAttention):
     complexity = "O(n P (d + e))"
     signed = True
     tokenwise = True
-    former_options: ClassVar = {"kernel": "gaussian"}
 
     def __init__(self, slot: Slot, *, P: int = 32, eps: float = 1e-2):
         super().__init__(slot, eps=eps)

@@ -16,8 +16,6 @@ the tokens of rank floor(u n_b).
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -40,7 +38,6 @@ class Skyformer(Attention):
         convex=False,
         equivariant=False,  # only if the landmarks move with the tokens
     )
-    former_options: ClassVar = {"constant": None, "bandwidth_dim": None}
 
     draw: Tensor  # (m,) integers u * RESOLUTION
 

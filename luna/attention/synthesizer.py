@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -141,7 +141,6 @@ class Synthesizer(Attention):
         bound_to_max_len=True,
         linear_in_n=False,
     )
-    former_options: ClassVar = {"factor": None, "frozen": False}
 
     def __init__(self, slot: Slot, *, form: str = "random+dot", rank: int = 32):
         super().__init__(slot)

@@ -10,8 +10,6 @@ keeps denominators above 1e-2 (`eps=1e-2`).
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from luna.base import Mask, Paper, Slot, at_least, register
@@ -27,7 +25,6 @@ class T2R(KernelAttention):
     complexity = "O(n r (d + e))"
     tokenwise = True
     fused_map = "relu"
-    former_options: ClassVar = {"scale_q": False}
 
     def __init__(self, slot: Slot, *, r: int | None = None, eps: float = 1e-6):
         super().__init__(slot, eps=eps)

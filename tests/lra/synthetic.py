@@ -15,8 +15,11 @@ from lra.report.table import Table
 from lra.report.trainings import build
 from lra.results import record as records
 from lra.results.frame import frame_of
-from lra.runs.answers import Answers, write_answers
+from lra.metrics import Answers
+from lra.metrics.metric import facts_of, get
+from lra.runs.answers import write_answers
 from lra.runs.folder import digest
+from lra.runs.schema import name_of
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
 from lra.training.conversion import record_of
 
@@ -31,6 +34,7 @@ PROTOCOL = {
     "recipe": {"batch": 32, "steps": 100, "lr": 0.002, "betas": [0.9, 0.98]},
     "evaluation": {"every": 50},
 }
+EXAMPLES = 2000  # of a test set
 MODEL = {"name": "small", "n_layers": 2, "d_model": 64}
 
 
@@ -42,7 +46,7 @@ def facts(
     seed: int = 1,
     source: str = "generated",
     options: dict[str, Any] | None = None,
-    budget: float = 0.02,
+    steps_share: float = 0.02,
     lr: float = 0.002,
     model: str = "small",
     version: int = 1,
@@ -58,7 +62,8 @@ def facts(
         "attention": method,
         "model": MODEL | {"name": model},
         "protocol": chosen_protocol,
-        "budget": budget,
+        "steps_share": steps_share,
+        "metrics": ["accuracy"],
         "task": {"name": task, "source": source},
         "precision": "32-true",
     }
@@ -68,6 +73,7 @@ def facts(
         fingerprint = f"{fingerprint}-{pairs}"
     result: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
+        "kind": "training",
         "status": "finished",
         "identity": identity_of(settings, fingerprint),
         "settings": settings,
@@ -75,20 +81,26 @@ def facts(
         "attention": method,
         "model": model,
         "protocol": {"name": protocol, "version": version},
-        "budget": budget,
+        "steps_share": steps_share,
         "seed": seed,
         **costs(attention),
         "data": {
             "fingerprint": fingerprint,
             "source": source,
-            "majority": 0.1,
             "provenance": "re-generated, not the released files",
         },
         **scores(accuracy),
         **surroundings(),
     }
     change(result, more)
+    named(result)
     return result
+
+
+def named(facts: dict[str, Any]) -> None:
+    """Give a record the name of its run."""
+    attempt = facts.get("attempt") or 1
+    facts["run"] = name_of(facts["identity"], facts.get("codes"), facts["seed"], attempt)
 
 
 def costs(attention: str) -> dict[str, Any]:
@@ -111,19 +123,23 @@ def costs(attention: str) -> dict[str, Any]:
 
 def scores(accuracy: float) -> dict[str, Any]:
     """What a run scored: on dev and test at its best step, on test at its last one."""
+    best = stage(accuracy) | {"loss": 1.5, "step": 100, "dead_rows": 0.0}
     return {
-        "dev": {"accuracy": accuracy, "step": 100},
-        "test": {
-            "accuracy": accuracy,
-            "loss": 1.5,
-            "examples": 2000,
-            "step": 100,
-            "select": "best",
-            "dead_rows": 0.0,
-        },
-        "test_last": {"accuracy": accuracy - 0.01, "loss": 1.6, "examples": 2000},
-        "curve": [[50, accuracy / 2], [100, accuracy]],
+        "metric": facts_of(get("accuracy")),
+        "score": best["score"],
+        "floor": 10.0,
+        "select": "best",
+        "stages": {"last": stage(accuracy - 0.01) | {"loss": 1.6}, "best": best},
+        "dev": {"score": best["score"], "step": 100},
+        "curve": [[50, best["score"] / 2], [100, best["score"]]],
     }
+
+
+def stage(accuracy: float) -> dict[str, Any]:
+    """A score and the counts that it follows from."""
+    right = round(accuracy * EXAMPLES)
+    score = 100 * right / EXAMPLES
+    return {"score": score, "right": right, "scored": EXAMPLES, "examples": EXAMPLES}
 
 
 def surroundings() -> dict[str, Any]:
@@ -166,9 +182,10 @@ def write_run(root: Path, attention: str, accuracy: float, **more: Any) -> Path:
     folder.mkdir(parents=True)
     sealed = result | {"digest": digest(result)}
     (folder / "result.json").write_text(json.dumps(sealed), encoding="utf-8")
-    rows = [f"50,2.1,0.2,,\n50,,,2.0,{accuracy / 2}\n100,,,1.8,{accuracy}\n"]
+    dev = 100 * accuracy
+    rows = [f"50,2.1,20,,\n50,,,2.0,{dev / 2}\n100,,,1.8,{dev}\n"]
     (folder / "metrics.csv").write_text(
-        "step,train_loss,train_accuracy,dev_loss,dev_accuracy\n" + "".join(rows), encoding="utf-8"
+        "step,train_loss,train_score,dev_loss,dev_score\n" + "".join(rows), encoding="utf-8"
     )
     return folder / "result.json"
 
@@ -183,6 +200,8 @@ def edit(path: Path, **changes: Any) -> None:
     """Change facts of a record by dotted name, and give them a digest that fits."""
     facts = json.loads(path.read_text(encoding="utf-8"))
     change(facts, changes)
+    if "run" not in changes:
+        named(facts)
     facts["digest"] = digest(facts)
     path.write_text(json.dumps(facts), encoding="utf-8")
 

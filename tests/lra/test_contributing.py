@@ -28,7 +28,7 @@ TABLE, FIGURE = "Add a table", "Add a figure"
 PASTED = (MIXER, TRAITS, OWN, TASK, PROTOCOL, BENCHMARK, TABLE, FIGURE)
 
 FEW = "n_train=64 n_val=16 n_test=16"
-TRAINED = "budget=1e-6 min_evaluations=1 trainer=cpu trainer.threads=1"
+TRAINED = "steps_share=1e-6 min_evaluations=1 trainer=cpu trainer.threads=1"
 FEW_TRAINED = f"{FEW.replace('n_', 'task.n_')} {TRAINED}"
 TINY_TRAINED = f"task.source=tiny protocol.data.max_length=512 protocol.data.pad_to=512 {TRAINED}"
 # Beginnings of commands, and what makes them small.

@@ -140,8 +140,8 @@ def test_shorter_training_is_another_budget_whoever_is_exempt(attention: str, wo
     "words",
     [
         ("protocol.recipe.steps=100000", "protocol.recipe.batch=16"),
-        ("budget=0.02",),
-        ("budget=0.0013",),
+        ("steps_share=0.02",),
+        ("steps_share=0.0013",),
         ("protocol.evaluation.every=700",),
     ],
 )

@@ -111,11 +111,11 @@ def test_networks_and_methods_are_tested_apart(answering, runs: Path, capsys: Ca
 
     n = torch.arange(N)
     answering("luna", n < 300)
-    answering("softmax", n < 200, budget=0.1)
+    answering("softmax", n < 200, steps_share=0.1)
     assert shown()[0].endswith("A 100 steps of 32, budget 0.02; B 100 steps of 32, budget 0.1")
     assert any(line.startswith("methods   a single seed says nothing") for line in shown())
     answering("luna", n < 150, seed=2)
-    answering("softmax", n < 205, seed=2, budget=0.1)
+    answering("softmax", n < 205, seed=2, steps_share=0.1)
     networks, methods = shown()[6:8]
     assert networks.endswith("these networks differ")
     assert methods.endswith("not shown to differ"), "75 and 38 % against 50 and 51 %"

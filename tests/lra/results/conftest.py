@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from lra.results import record as records
-from lra.runs.answers import Answers
+from lra.metrics import Answers
+from lra.metrics.target import Classes
 
 from ..synthetic import Make, add_answers
 
@@ -18,7 +19,7 @@ def answered(hits: int, n: int = 2000, labels: int = 0) -> Answers:
     """Answers of which the first `hits` are right; `labels` shifts the labels."""
     y = (torch.arange(n) + labels) % 10
     logits = torch.nn.functional.one_hot(torch.where(torch.arange(n) < hits, y, (y + 1) % 10), 10)
-    return Answers.of([logits.float()], [y])
+    return Classes(10).store(logits.float(), y)
 
 
 @pytest.fixture
@@ -28,9 +29,8 @@ def proof(make: Make) -> Callable[..., records.Record]:
     def write(attention: str = "luna", hits: int = 800, **more: Any) -> records.Record:
         answers = more.pop("answers_of_run", None) or answered(hits)
         facts: dict[str, Any] = {
-            "test__loss": answers.loss,
-            "dev": {"accuracy": hits / 2000, "step": 100},
-            "test__predicted": torch.bincount(
+            "stages__best__loss": Classes(10).loss_of(answers),
+            "stages__best__predicted": torch.bincount(
                 torch.from_numpy(answers.answers), minlength=10
             ).tolist(),
         }

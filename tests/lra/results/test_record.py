@@ -48,8 +48,8 @@ def test_a_run_becomes_a_record_and_comes_back_the_same(make: Make, runs: Path, 
 
 
 def test_shared_facts_stand_in_the_first_line(make: Make, runs: Path, tmp_path: Path):
-    make("luna", 0.4, budget=1)
-    make("luna", 0.5, seed=2, budget=1.0, options={"M": 4})
+    make("luna", 0.4, steps_share=1)
+    make("luna", 0.5, seed=2, steps_share=1.0, options={"M": 4})
     out, plain = tmp_path / "out.jsonl", tmp_path / "plain.jsonl"
     export({out: [runs]})
     head, *lines = out.read_text(encoding="utf-8").splitlines()

@@ -42,7 +42,7 @@ def test_whatever_decides_a_result_changes_the_identity(small):
         "attention.eps=1e-5",
         "protocol.recipe.lr=0.02",
         "protocol.data.mask=nonzero",
-        "budget=0.5",
+        "steps_share=0.5",
         "attention.dwc=conv1d",
     )
     identities = {change: identity(small(change)) for change in changes}

@@ -236,7 +236,7 @@ WRONG = {
     "compute.reference={parameters: many}": "it must be an attention, or numbers",
     "compute.reference={seconds: 3}": "it must be an attention, or numbers",
     'compute={mode: "off", solve: true}': "solve=True is out of range: it must be false under",
-    "budget=0": "budget=0.0 is out of range: it must be finite and greater than 0",
+    "steps_share=0": "steps_share=0.0 is out of range: it must be finite and greater than 0",
     "budget=inf": "budget=inf is out of range",
     "trainer.threads=-1": "trainer.threads=-1 is out of range: it must be at least 1",
     "trainer.strategy=foo": "trainer.strategy=foo is out of range: it must be one of auto, ddp,",
@@ -314,7 +314,7 @@ def test_help_config_and_mistakes_import_nothing_heavy():
 
 def test_the_budget_scales_steps_warmup_and_evaluations_together():
     full = compose(["task=listops"])
-    tenth = compose(["task=listops", "budget=0.1"])
+    tenth = compose(["task=listops", "steps_share=0.1"])
     recipe, whole = tenth.protocol.recipe, full.protocol.recipe
     assert recipe.steps == whole.steps // 10
     assert recipe.warmup == whole.warmup // 10

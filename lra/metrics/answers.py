@@ -1,0 +1,55 @@
+"""The answers of one run to every test example, from which anybody recomputes its numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+def _nothing() -> np.ndarray:
+    return np.empty(0)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One value, or one row, per test example (per scored token, where a task scores tokens), in
+    order. What they are is said by the task's target (target.py): classes, logits of labels, or
+    numbers. Classes alone have log-probabilities; those of conversions do not."""
+
+    answers: np.ndarray  # (n,), or (n, outputs)
+    labels: np.ndarray  # like answers
+    log_p: np.ndarray = field(default_factory=_nothing)  # (n,) of the answer, encoded
+    log_p_label: np.ndarray = field(default_factory=_nothing)  # (wrong answers,), encoded
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def right(self) -> np.ndarray:
+        """Of classes: which answers are right."""
+        return self.answers == self.labels
+
+    def digests(self) -> dict[str, str]:
+        """Hash the values, whatever compressed them, as a record holds it; and the labels, which
+        are those of every run on the same test examples."""
+        packed = _hash(*(values for name, values in self.arrays() if name != "labels"))
+        return {"packed": packed, "labels": _hash(self.labels)}
+
+    def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield what a file holds of them, by name."""
+        yield "labels", self.labels
+        yield "answers", self.answers
+        if len(self.log_p):
+            yield "log_p", self.log_p
+            yield "log_p_label", self.log_p_label
+
+
+def _hash(*arrays: np.ndarray) -> str:
+    state = hashlib.sha256()
+    for values in arrays:
+        state.update(str(values.shape).encode())
+        state.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
+    return state.hexdigest()[:16]

@@ -1,0 +1,39 @@
+"""Scores of classes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lra.metrics.answers import Answers
+from lra.metrics.metric import Metric, register
+from lra.metrics.target import Target
+
+
+@register
+class Accuracy(Metric):
+    """The share of right answers: of examples, or of their scored tokens."""
+
+    name, title, unit, digits = "accuracy", "accuracy", "%", 1
+    targets = ("classes",)
+
+    def score(self, answers: Answers, target: Target) -> float:
+        return percent(int(answers.right.sum()), len(answers))
+
+    def constant(self, train: np.ndarray, test: np.ndarray, target: Target) -> float:
+        most_frequent = np.bincount(train).argmax()
+        return percent(int((test == most_frequent).sum()), len(test))
+
+    def noise(self, answers: Answers, target: Target) -> float:
+        return binomial(self.score(answers, target), len(answers))
+
+
+def percent(right: int, n: int) -> float:
+    """100 times before the division: 291 of 2,000 are 14.55, and not 14.549999999999999."""
+    return 100 * right / n
+
+
+def binomial(score: float, n: int) -> float:
+    """The standard deviation of a percentage of n independent answers."""
+    return math.sqrt(max(score * (100 - score), 0.0) / n)

@@ -1,0 +1,58 @@
+"""Scores of a network that predicts the next byte."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lra.metrics.answers import Answers
+from lra.metrics.metric import Metric, register
+from lra.metrics.target import Target, losses
+
+
+class OfLosses(Metric):
+    """A function of the mean loss, in nats per byte. It is computed from the stored
+    log-probabilities, whose mean is right."""
+
+    targets = ("classes",)
+    higher_is_better = False
+
+    def score(self, answers: Answers, target: Target) -> float:
+        return self.of_loss(target.loss_of(answers))
+
+    def of_loss(self, nats: float) -> float:
+        raise NotImplementedError
+
+    def constant(self, train: np.ndarray, test: np.ndarray, target: Target) -> float:
+        """The one answer to everything is here one distribution: how often each byte occurs in the
+        training text, each counted once more so that none is impossible."""
+        counts = np.bincount(train, minlength=target.outputs) + 1
+        nats = -np.log(counts / counts.sum())
+        return self.of_loss(float(nats[test].mean()))
+
+    def noise(self, answers: Answers, target: Target) -> float:
+        """From the spread of the losses, as if bytes were independent; their neighbours are not, so
+        this is the least that it can be."""
+        nats = losses(answers)
+        error = nats.std() / math.sqrt(len(nats))
+        middle = nats.mean()
+        return abs(self.of_loss(middle + error) - self.of_loss(middle - error)) / 2
+
+
+@register
+class BitsPerByte(OfLosses):
+    name, title, unit, digits = "bits_per_byte", "bits per byte", "bits", 3
+
+    def of_loss(self, nats: float) -> float:
+        return nats / math.log(2)
+
+
+@register
+class Perplexity(OfLosses):
+    """Of a byte, not of a word."""
+
+    name, title, digits = "perplexity", "perplexity per byte", 2
+
+    def of_loss(self, nats: float) -> float:
+        return math.exp(nats)

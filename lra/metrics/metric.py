@@ -1,0 +1,173 @@
+"""A score of answers, and the metrics by their names.
+
+A metric of one's own is a class in a file:
+
+    from lra.metrics import Metric, register
+
+    @register
+    class Close(Metric):
+        name, title, unit = "close", "answers within 0.1", "%"
+        targets = ("numbers",)
+
+        def score(self, answers, target):
+            return 100 * (abs(answers.answers - answers.labels) < 0.1).mean()
+
+A task names it: `metrics = (Close, "rmse")`. The first one is the score of its runs, the others
+stand beside it in their records. docs/tasks.md has a complete example.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from lra.base import groups
+from lra.base.errors import UserError, nearest
+from lra.metrics.answers import Answers
+from lra.metrics.target import Target
+
+ENTRY_POINTS = "lra.metrics"
+DRAWS = 200  # of test sets, where the noise of a score has no formula
+
+
+class Metric(ABC):
+    name: ClassVar[str]
+    title: ClassVar[str]  # in tables: "accuracy"
+    unit: ClassVar[str] = ""  # behind a printed score: "%"
+    digits: ClassVar[int] = 3  # behind the point in tables; a single score has one more
+    higher_is_better: ClassVar[bool] = True
+    targets: ClassVar[tuple[str, ...]]  # it can score (target.py)
+
+    @abstractmethod
+    def score(self, answers: Answers, target: Target) -> float:
+        """Score the answers to a split, in its unit."""
+
+    def check(self, labels: np.ndarray) -> None:  # noqa: B027 - most say something of all labels
+        """UserError, beginning with what the labels are, if it says nothing about them."""
+
+    def constant(self, train: np.ndarray, test: np.ndarray, target: Target) -> float:
+        """Score on `test` the one answer that is best for all examples of `train`. Labels that are
+        not scored are left out by the caller."""
+        best = max(
+            target.constants(train), key=lambda one: self.sign * self._all(one, train, target)
+        )
+        return self._all(best, test, target)
+
+    def _all(self, one: np.ndarray, labels: np.ndarray, target: Target) -> float:
+        answers = np.broadcast_to(one, labels.shape)
+        return self.score(Answers(answers, labels), target)
+
+    def noise(self, answers: Answers, target: Target) -> float:
+        """The standard deviation of the score if the test examples were drawn again. The same
+        answers always give the same number."""
+        rng, n = np.random.default_rng(0), len(answers)
+        scores = []
+        for _ in range(DRAWS):
+            drawn = rng.integers(0, n, n)
+            again = Answers(answers.answers[drawn], answers.labels[drawn])
+            scores.append(self.score(again, target))
+        return float(np.std(scores))
+
+    @property
+    def sign(self) -> int:
+        return 1 if self.higher_is_better else -1
+
+    def better(self, a: float, b: float) -> bool:
+        """Whether a score is better than another one; any is better than NaN."""
+        return self.sign * a > self.sign * b or (math.isnan(b) and not math.isnan(a))
+
+    def text(self, score: float) -> str:
+        """`41.05 %`, `0.8731`"""
+        return text_of(facts_of(self), score)
+
+
+# ---------------------------------------------------------------------- by name
+
+M = TypeVar("M", bound=type[Metric])
+BUILTIN = {
+    "accuracy": "lra.metrics.classes",
+    "f1": "lra.metrics.labels",
+    "average_precision": "lra.metrics.labels",
+    "r2": "lra.metrics.numbers",
+    "rmse": "lra.metrics.numbers",
+    "mae": "lra.metrics.numbers",
+    "pearson": "lra.metrics.numbers",
+    "spearman": "lra.metrics.numbers",
+    "accuracy_f1": "lra.metrics.glue",
+    "matthews": "lra.metrics.glue",
+    "pearson_spearman": "lra.metrics.glue",
+    "bits_per_byte": "lra.metrics.language",
+    "perplexity": "lra.metrics.language",
+}
+_registered: dict[str, type[Metric]] = {}
+
+
+def register(metric: M) -> M:
+    """Make a class known by its name: a decorator."""
+    missing = [key for key in ("name", "title", "targets") if not hasattr(metric, key)]
+    if missing:
+        raise UserError(f"metric '{metric.__name__}' lacks {', '.join(missing)}")
+    if metric.name in BUILTIN and metric.__module__ != BUILTIN[metric.name]:
+        raise UserError(f"there is a metric '{metric.name}' already; choose another name")
+    _registered[metric.name] = metric
+    return metric
+
+
+def get(name: str) -> Metric:
+    """Give the metric of that name, which is imported now."""
+    if name not in _registered:
+        if name in BUILTIN:
+            __import__(BUILTIN[name])
+        elif name in (entries := groups.installed(ENTRY_POINTS)):
+            try:
+                register(entries[name].load())
+            except (ImportError, AttributeError) as error:
+                raise UserError(
+                    f"metric '{name}' of {entries[name].value} cannot be imported: {error}"
+                ) from error
+    if name not in _registered:
+        raise UserError(f"there is no metric '{name}'{nearest(name, names())}")
+    return _registered[name]()
+
+
+def names() -> list[str]:
+    return list(dict.fromkeys([*BUILTIN, *sorted({*_registered, *groups.installed(ENTRY_POINTS)})]))
+
+
+def named(metrics: Sequence[str | type[Metric]], target: Target) -> list[str]:
+    """Give the names of a task's metrics, registered now; the target's own where it names none.
+    UserError for one that cannot score what the task asks."""
+    listed = [m if isinstance(m, str) else register(m).name for m in metrics or (target.metric,)]
+    for name in listed:
+        if target.name not in (fits := get(name).targets):
+            raise UserError(
+                f"metric '{name}' scores {' and '.join(fits)}, but the task asks for "
+                f"{target.name}: choose among {', '.join(suited(target.name))}"
+            )
+    if len({*listed}) < len(listed):
+        raise UserError(f"a metric is named twice: {', '.join(listed)}")
+    return listed
+
+
+def facts_of(metric: Metric) -> dict[str, Any]:
+    """Give what a record says of its metric, so that tables need no code of it."""
+    return {
+        "name": metric.name,
+        "title": metric.title,
+        "unit": metric.unit,
+        "digits": metric.digits,
+        "higher_is_better": metric.higher_is_better,
+    }
+
+
+def text_of(metric: Mapping[str, Any], score: float) -> str:
+    """Spell one score, from the facts that a record has of its metric."""
+    return f"{score:.{metric['digits'] + 1}f} {metric['unit']}".rstrip()
+
+
+def suited(target: str) -> list[str]:
+    return [name for name in names() if target in get(name).targets]

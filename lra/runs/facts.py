@@ -1,0 +1,104 @@
+"""Types of single facts of a record, and facts by their dotted names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
+
+LARGEST = 10**18  # no count or measurement of a run comes near it
+WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
+
+# A name is part of paths and tables.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
+Whole = Annotated[int, Field(ge=0, lt=LARGEST)]
+Positive = Annotated[int, Field(ge=1, lt=LARGEST)]
+Number = Annotated[int | float, Field(ge=0, lt=LARGEST)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Score = Annotated[float, Field(gt=-LARGEST, lt=LARGEST)]  # in the unit of its metric
+# With a zone, so that it can be compared with other machines'; pydantic alone would read numbers.
+Time = Annotated[AwareDatetime, BeforeValidator(lambda t: datetime.fromisoformat(t))]
+Point = Annotated[tuple[Whole, Score], Field(strict=False)]  # step and score; JSON has lists
+Group = dict[str, Any]
+
+
+class Facts(pydantic.BaseModel, extra="allow", strict=True):
+    """Named facts have these types; others stay as they are."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a fact appears in the data frame of records (lra/results/frame.py), where its dotted name
+    does not say it."""
+
+    name: str = ""  # a shorter one
+    number: bool = False  # a column of floats, which is there even if no run has the fact
+    shown: bool = True
+
+
+def is_option(value: Any) -> Any:
+    """An option is a word, a number, or a list of these: it becomes part of a row's name."""
+    for item in value if isinstance(value, list) else [value]:
+        if not isinstance(item, str | int | float | None):
+            raise ValueError(f"{value!r:.200} is neither a word, a number nor a list of these")
+    return value
+
+
+Option = Annotated[Any, AfterValidator(is_option)]
+
+
+def refuse_steering(value: Any) -> None:
+    """ValueError for a text in nested facts that could steer a terminal or turn a line around."""
+    if "\\" not in repr(value):  # in which such characters are escapes: most records have none
+        return
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for part in value:
+            refuse_steering(part)
+    elif isinstance(value, str) and not value.translate(WHITE).isprintable():
+        raise ValueError(f"{value!a:.200} holds characters that could steer a terminal")
+
+
+def find_fact(facts: Any, key: str, default: Any = None) -> Any:
+    """Look up a fact by its dotted name."""
+    for part in key.split("."):
+        if not isinstance(facts, dict) or part not in facts:
+            return default
+        facts = facts[part]
+    return facts
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every fact in nested groups, with its dotted name."""
+    groups = [(name, value)]
+    while groups:
+        name, value = groups.pop()
+        if isinstance(value, dict):
+            inside = ((f"{name}.{key}" if name else key, inner) for key, inner in value.items())
+            groups += reversed(list(inside))
+        else:
+            yield name, value
+
+
+def dotted_key(value: Any) -> str | None:
+    """Find a key that has a dot itself, so that dotted names would be ambiguous."""
+    groups = [value]
+    while groups:
+        for key, inner in groups.pop().items():
+            if "." in key:
+                return str(key)
+            if isinstance(inner, dict):
+                groups.append(inner)
+    return None
+
+
+def without_dots(facts: Any) -> Any:
+    """Write the names of layers with slashes: a dot in a key would make dotted names ambiguous."""
+    if isinstance(facts, dict):
+        return {key.replace(".", "/"): without_dots(value) for key, value in facts.items()}
+    return [without_dots(value) for value in facts] if isinstance(facts, list) else facts
