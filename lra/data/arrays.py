@@ -50,12 +50,13 @@ class Layout:
     stack: int = 1  # ids per token, whose embeddings are added
     per_token: ClassVar[bool] = False  # a label per token, IGNORED where none is scored
     dual: ClassVar[bool] = False  # an example is a pair of sequences
+    causal: ClassVar[bool] = False  # no token may see what comes behind it
     grid: tuple[int, int] | None = None  # (rows, columns) of an image
     # What is asked of an example (lra/metrics/target.py); `classes` counts labels or numbers too.
     asks: str = "classes"
     centre: Sequence[float] = (0.0,)  # of numbers: their mean and standard deviation in training,
     spread: Sequence[float] = (1.0,)  # one of each, or one per column
-    metrics: Sequence[Any] = ()  # the first is the score; none: the usual one of what is asked
+    metrics: ClassVar[Sequence[Any]] = ()  # the first is the score; none: the usual one of what is asked
 
     @property
     def target(self) -> Target:

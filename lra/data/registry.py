@@ -44,6 +44,7 @@ BUILTIN = {
     "single": "lra.data.single:Single",
     "fuzzy": "lra.data.mad:Fuzzy",
     "memorise": "lra.data.mad:Memorise",
+    "bytes": "lra.data.bytes:Bytes",
 }
 
 

@@ -22,7 +22,7 @@ class Accuracy(Metric):
         return percent(int(answers.right.sum()), len(answers))
 
     def constant(self, train: np.ndarray, test: np.ndarray, target: Target) -> float:
-        most_frequent = np.bincount(train).argmax()
+        most_frequent = np.bincount(train.astype(np.int64)).argmax()
         return percent(int((test == most_frequent).sum()), len(test))
 
     def noise(self, answers: Answers, target: Target) -> float:

@@ -42,7 +42,7 @@ class OfLosses(Metric):
 
 @register
 class BitsPerByte(OfLosses):
-    name, title, unit, digits = "bits_per_byte", "bits per byte", "bits", 3
+    name, title, digits = "bits_per_byte", "bits per byte", 3
 
     def of_loss(self, nats: float) -> float:
         return nats / math.log(2)

@@ -84,6 +84,10 @@ class Metric(ABC):
         """`41.05 %`, `0.8731`"""
         return text_of(facts_of(self), score)
 
+    def short(self, score: float) -> str:
+        """`41.1 %`, `0.873`: as exactly as tables have it."""
+        return f"{score:.{self.digits}f} {self.unit}".rstrip()
+
 
 # ---------------------------------------------------------------------- by name
 

@@ -39,6 +39,8 @@ def mixer(attention: dict[str, Any], model: Model, style: Style, place: SlotPlac
             "protocol.style.positions=alibi with pooling=cls: the CLS token has no distance to "
             "the others; use pooling=masked_mean"
         )
+    if luna.registry.mixes(name) and options.get("normalise") == "sum":
+        del options["normalise"]  # the usual value of attentions, which says nothing of a mixer
     around = Around(
         qkv_dim=model.qkv_dim,
         qkv_bias=style.qkv_bias,
@@ -47,6 +49,9 @@ def mixer(attention: dict[str, Any], model: Model, style: Style, place: SlotPlac
         alibi=alibi,
         positions=rotary.turning(style.positions, place.grid, cls=place.cls),
         dwc=options.pop("dwc", "none"),
+        short_conv=options.pop("short_conv", 0),
+        head_norm=options.pop("head_norm", False),
+        gate=options.pop("gate", "none"),
         grid=place.grid,
         cls=place.cls,
     )

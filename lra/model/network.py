@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+import luna
 from lra.base.config import Model, Pooling, Protocol
 from lra.base.errors import UserError
 from lra.model.backbone import Encoder, SlotPlace
@@ -26,6 +27,8 @@ class TaskShape(typing.Protocol):
     def stack(self) -> int: ...  # ids per token
     @property
     def per_token(self) -> bool: ...  # a label per token
+    @property
+    def causal(self) -> bool: ...  # no token sees what comes behind it
     @property
     def dual(self) -> bool: ...  # an example is a pair of texts
     @property
@@ -99,4 +102,18 @@ def build(
             f"protocol.data.pad_to={protocol.data.pad_to} is no multiple of the {task.stack} ids "
             "that a token has"
         )
+    if task.causal:
+        if reason := why_not_causal(attention):
+            raise UserError(f"the task predicts what comes next and {reason}")
+        attention = attention | {"causal": True}
     return Network(task, attention, model, protocol, seed)
+
+
+def why_not_causal(attention: dict[str, Any]) -> str:
+    """Say why the causal form of this attention cannot be built; empty if it can."""
+    name = attention["name"]
+    if not luna.get(name).declared.causal_form:
+        return f"needs the attention's causal form, which '{name}' does not have"
+    if (dwc := attention.get("dwc", "none")) != "none":
+        return f"does not fit attention.dwc={dwc}, which sees the tokens to be predicted"
+    return ""

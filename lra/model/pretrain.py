@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import luna
 from lra import data, model
 from lra.base.config import Objective, Pooling, Pretrain, Select
 from lra.base.errors import UserError
@@ -24,7 +23,7 @@ from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.data.task import Task
 from lra.metrics.target import Classes, Target
-from lra.model.network import Network
+from lra.model.network import Network, why_not_causal
 from lra.settings.compose import Run
 from lra.settings.experiment import Experiment
 
@@ -67,19 +66,17 @@ def phase_one(run: Run) -> Run | None:
 
 
 def _refuse(run: Run) -> None:
-    name, reason = run.attention["name"], ""
+    reason = ""
     if (stack := data.of(run.task).stack) > 1:
         reason = (
             f"predicts one id per token, but one of task '{run.task.name}' is the sum of {stack}"
         )
     elif run.pretrain.name is not Objective.causal:
         return
-    elif not luna.get(name).declared.causal_form:
-        reason = f"needs the attention's causal form, which '{name}' does not have"
     elif run.protocol.style.pooling is Pooling.cls:
         reason = "does not fit protocol.style.pooling=cls: a CLS token in front sees no other token"
-    elif (dwc := run.attention.get("dwc", "none")) != "none":
-        reason = f"does not fit attention.dwc={dwc}, which sees the tokens to be predicted"
+    else:
+        reason = why_not_causal(run.attention)
     if reason:
         raise UserError(f"pretrain={run.pretrain.name.name} {reason}: use another pretrain")
 
@@ -95,6 +92,7 @@ class TokenShape:
     grid: tuple[int, int] | None
     stack: int = 1
     per_token: bool = True
+    causal: bool = False  # phase one's own, by the run's objective
     dual: bool = False
 
     @property

@@ -18,7 +18,15 @@ from lra.results.frame import usual_of
 
 BASES = ("softmax", "none", "sum")  # the others are compared with these, else the usual or smallest
 # Settings that may differ in every table.
-SHARED = ("attention.dwc", "attention.normalise", "pretrain.name", "processes")
+SHARED = (
+    "attention.dwc",
+    "attention.normalise",
+    "attention.short_conv",
+    "attention.head_norm",
+    "attention.gate",
+    "pretrain.name",
+    "processes",
+)
 LEAST = 5  # methods, for a rank correlation
 AVERAGED = 3  # pairs of rows, for a line that averages several
 MATCHED = ["task", "seed", "tried"]  # two runs of a pair share them; rates tried are a choice

@@ -72,6 +72,8 @@ CSV_COLUMNS = (
     "needs",
     "floor",
     "rule",
+    "steps_to_third",
+    "steps_to_two_thirds",
     "learned",
     "dead",
     "parameters",

@@ -65,6 +65,7 @@ OF_COLUMN = (
 )
 NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
 CONDITIONS = ["protocol", "steps_share", "steps", "batch", "data.source"]  # of all runs of a cell
+STEPS_TO = {"steps_to_third": 1 / 3, "steps_to_two_thirds": 2 / 3}  # of the way to the best rule
 MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of comparable speeds
 TIMES = ["steps_per_second", "peak_memory_mib"]  # shown if all runs of a column had one machine
 
@@ -83,6 +84,8 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     if not rules.empty:
         best = pd.Series({c: best_rule(rules, cells, c) for c in columns}, dtype=float)
         cells["rule"] = cells.index.get_level_values("column").map(best)
+        for name, share in STEPS_TO.items():
+            cells[name] = [_steps_to(cell, share) for _, cell in cells.iterrows()]
 
     # A table over tasks has an average of all five, or none; one over a setting, of its columns.
     averaged = columns if short_name(spec.columns) else FIVE
@@ -104,6 +107,16 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
         table.effects = effects(runs, settings, spec.together)
     table.notes = [*training_notes(table)]
     return table
+
+
+def _steps_to(cell: pd.Series, share: float) -> str:
+    """The first step at which each run's score on dev had come so far from the constant answer to
+    the best rule, or `never`: a run that leaps does so between two such steps."""
+    if pd.isna(cell["rule"]) or pd.isna(cell["floor"]):
+        return ""
+    score = cell["floor"] + share * (cell["rule"] - cell["floor"])
+    steps = (record.first_step(score) for record in cell["records"])
+    return " ".join("never" if step is None else str(step) for step in steps)
 
 
 def best_rule(rules: pd.DataFrame, cells: pd.DataFrame, column: str, bound: bool = False) -> float:

@@ -50,7 +50,8 @@ FORMER: dict[str, Facts] = {
 LATER: dict[str, Facts] = {
     "luna": {"phases": False, "projections": "learned", "psi": "learned"},
 }
-OF_ALL: Facts = {"normalise": "sum"}  # the same of every method
+# The same, of every method.
+OF_ALL: Facts = {"normalise": "sum", "short_conv": 0, "head_norm": False, "gate": "none"}
 # The metrics of conversions, by their tasks; all others are accuracies.
 METRIC_OF = {
     "cola": "matthews",

@@ -91,6 +91,13 @@ class Record:
         """Spell another score of its metric."""
         return text_of(self["metric"], score)
 
+    def first_step(self, score: float) -> int | None:
+        """Return the first evaluation on dev with at least this score (at most, where lower is
+        better). Runs may stay on a plateau for long and then leap: this says when."""
+        sign = 1 if self["metric.higher_is_better"] else -1
+        passed = (step for step, on_dev in self["curve"] if sign * on_dev >= sign * score)
+        return next(passed, None)
+
     @property
     def floor(self) -> float | None:
         """Return the score of the same answer to everything, if the record has it."""

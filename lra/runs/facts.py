@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
 import pydantic
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, WrapValidator
 
 LARGEST = 10**18  # no count or measurement of a run comes near it
 WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
 
+
+def _as_it_was(value: Any, check: Callable[[Any], float]) -> Any:
+    """Keep a whole number whole, which pydantic would make a float."""
+    check(value)
+    return value
+
+
 # A name is part of paths and tables.
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=200)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=300)]
 Whole = Annotated[int, Field(ge=0, lt=LARGEST)]
 Positive = Annotated[int, Field(ge=1, lt=LARGEST)]
-Number = Annotated[int | float, Field(ge=0, lt=LARGEST)]
+Real = Annotated[float, WrapValidator(_as_it_was)]
+Number = Annotated[float, Field(ge=0, lt=LARGEST), WrapValidator(_as_it_was)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Score = Annotated[float, Field(gt=-LARGEST, lt=LARGEST)]  # in the unit of its metric
 # With a zone, so that it can be compared with other machines'; pydantic alone would read numbers.

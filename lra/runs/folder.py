@@ -175,7 +175,8 @@ def chosen_code(run: Run) -> dict[str, list[str]]:
         for target in targets_in(options):
             modules += modules_of(resolve(setting, target))
         if modules:
-            parts[f"{CHOSEN}{setting}"] = modules
+            # With a space in callbacks.ema: a dot in a key would make dotted names ambiguous.
+            parts[f"{CHOSEN}{setting.replace('.', ' ')}"] = modules
     return parts
 
 

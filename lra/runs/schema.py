@@ -24,6 +24,8 @@ from lra.runs.facts import (
     Option,
     Point,
     Positive,
+    Real,
+    RunName,
     Score,
     Share,
     Time,
@@ -174,7 +176,7 @@ class RunRecord(Facts, extra="forbid"):
     schema_: Literal[2] = Field(alias="schema")
     kind: Literal["training", "conversion"]
     status: Literal["finished"]
-    run: Name  # as tables cite it, and as its checkpoints name it
+    run: RunName  # as tables cite it, and as its checkpoints name it
     identity: Name
     attempt: Positive = 1
     seed: Whole
@@ -227,6 +229,20 @@ class RunRecord(Facts, extra="forbid"):
         if record.run != name:
             raise ValueError(f"its run is {record.run:.80}, but it is that of run {name}")
         return record
+
+    def every_score(self) -> Iterator[tuple[str, float | None]]:
+        """Yield all scores in the unit of the metric, with their names."""
+        yield "floor", self.floor
+        for name, stage in self.stages.items():
+            yield f"stages.{name}.score", stage.score
+
+    @model_validator(mode="after")
+    def _is_a_percentage(self) -> RunRecord:
+        if self.metric.unit == "%":
+            for name, score in self.every_score():
+                if score is not None and not 0 <= score <= 100:
+                    raise ValueError(f"{name} is {score}, no percentage")
+        return self
 
     @model_validator(mode="after")
     def _has_its_score(self) -> RunRecord:
@@ -294,6 +310,12 @@ class TrainingRecord(RunRecord):
             raise ValueError(f"it took {seconds:.0f} seconds, but from start to end {wall:.0f}")
         return self
 
+    def every_score(self) -> Iterator[tuple[str, float | None]]:
+        yield from super().every_score()
+        yield "dev.score", self.dev.score if self.dev else None
+        for i, (_, score) in enumerate(self.curve):
+            yield f"curve.{i}.1", score
+
     def _check_curve(self) -> None:
         every = find_fact(self.settings.model_extra, "protocol.evaluation.every")
         if not self.curve or not isinstance(every, int):
@@ -328,8 +350,8 @@ class ConversionRecord(RunRecord):
     stage2: Annotated[Group | None, HIDDEN] = None
     phi_parameters: Whole
     train_examples: Whole | None = None
-    predictions: Annotated[dict[str, list[float]] | None, HIDDEN] = None  # by split
-    labels: Annotated[dict[str, list[float]] | None, HIDDEN] = None
+    predictions: Annotated[dict[str, list[Real]] | None, HIDDEN] = None  # by split
+    labels: Annotated[dict[str, list[Real]] | None, HIDDEN] = None
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> ConversionRecord:

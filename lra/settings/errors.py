@@ -27,6 +27,10 @@ ERRORS = {
 }
 
 
+# Settings of earlier versions, and what they are called now.
+RENAMED = {"budget": "the share of a protocol's steps is steps_share now, as steps_share=0.1"}
+
+
 def errors_of_settings() -> tuple[type[Exception], ...]:
     """List the errors of Hydra, OmegaConf and YAML, as far as these have been imported."""
     imported = ((sys.modules.get(module), name) for module, name in ERRORS.items())
@@ -63,6 +67,8 @@ def explain(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, ConfigKeyError | ConfigAttributeError):
         key = str(error.full_key or error.key)
+        if key in RENAMED:
+            return f"'{key}' is not a setting: {RENAMED[key]}"
         if not isinstance(parent := error.parent_node, DictConfig):
             return f"'{key}' is not a setting"
         name, whole = key.rpartition(".")[2], parent._get_root()  # OmegaConf has no public way up

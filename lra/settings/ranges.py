@@ -48,6 +48,9 @@ def check_ranges(run: Run) -> None:
             if value is not None and not limit.allowed(value, run):
                 must = limit.words.format(run=run)
                 raise UserError(f"{key}={value} is out of range: it must be {must}")
+    for name, (allowed, words) in AROUND.items():
+        if (value := run.attention.get(name)) is not None and not allowed(value):
+            raise UserError(f"attention.{name}={value} is out of range: it must be {words}")
     for name in run.attention.keys() & DECIDED.keys():
         raise UserError(f"attention.{name} cannot be set here: {DECIDED[name]} decides it")
 
@@ -59,6 +62,12 @@ def _is_reference(value: Any, _: Run) -> bool:
     return bool(numbers) and all(numbers) and value.keys() <= {"parameters", "flops", "examples"}
 
 
+# What stands around any attention (configs/train.yaml); its own options are checked by luna.build.
+AROUND: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "short_conv": (lambda x: type(x) is int and x >= 0, "a whole number of tokens, 0 for none"),
+    "head_norm": (lambda x: type(x) is bool, "true or false"),
+    "gate": (lambda x: x in ("none", "full", "low_rank"), "none, full or low_rank"),
+}
 RANGES: tuple[Range, ...] = (
     Range(
         settings=(

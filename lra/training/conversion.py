@@ -156,6 +156,7 @@ def record_of(facts: dict[str, Any], model: str) -> dict[str, Any]:
         "attention": attention,
         "settings": settings,
         "data": {"fingerprint": fingerprint},
+        "times": facts.get("times") or {},
         "metric": facts_of(get(METRICS[tasks.get(facts["task"]).metric])),
         "select": select,
         "stages": stages,

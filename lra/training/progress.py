@@ -25,6 +25,8 @@ from lra.settings.compose import Run
 from lra.settings.experiment import plain
 from lra.settings.own import spelt
 
+# What stands around any attention, where a run does not say otherwise (configs/train.yaml).
+AROUND = {"dwc": "none", "normalise": "sum", "short_conv": 0, "head_norm": False, "gate": "none"}
 COMPILING = "compiling LUNA's CPU code (once, about 15 s)"
 BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits for a GPU
 
@@ -64,9 +66,10 @@ class Metrics(pl.Callback):
             measured = module.meter.read(trainer)
             module.meter.sums = None
             lr = trainer.optimizers[0].param_groups[0]["lr"]
-            values = {"train_loss": measured.loss, "lr": lr}
+            values = {"train_loss": measured.loss}
             if (score := module.score_of(measured)) is not None:
                 values["train_score"] = score
+            values["lr"] = lr
             for callback in own_columns(trainer):
                 values |= callback.row()
             self._write_row(trainer, module, **values)
@@ -146,7 +149,7 @@ class ProgressReport(pl.Callback):
             measured = module.meter.read()
             numbers = [f"loss {measured.loss:.3f}"]
             if (score := module.score_of(measured)) is not None:
-                numbers += [module.metric.text(score)]
+                numbers += [f"train {module.metric.short(score)}"]
             numbers += [self._dev]
         # Evaluations included, as `lra status` has it, but not the first step after a start: it
         # compiles, and takes a hundred times as long as the others.
@@ -165,7 +168,7 @@ class ProgressReport(pl.Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         loss = float(trainer.callback_metrics["dev/loss"])
-        score = module.metric.text(module.evaluated["dev"]["score"])
+        score = module.metric.short(module.evaluated["dev"]["score"])
         self._dev = f"dev {score}"
         self._say(f"  {_step(trainer)}  dev loss {loss:.3f}  dev {module.metric.title} {score}")
 
@@ -204,7 +207,7 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
     """Show what is trained, on which data, and at what cost."""
     run, recipe, name = check.run, check.run.protocol.recipe, check.run.attention["name"]
     usual = {key: plain(p.default) for key, p in luna.options(name).items()}
-    usual |= {"name": name, "dwc": "none", "normalise": "sum"}
+    usual |= {"name": name} | AROUND
     options = [f"{key}={v}" for key, v in run.attention.items() if v != usual.get(key)]
     preset = "" if run.compute.preset == "matched" else f"  (preset {run.compute.preset})"
     together = f", {count} processes" if (count := run.processes) > 1 else ""

@@ -84,7 +84,7 @@ def digest_of_weights(network: torch.nn.Module) -> str:
         if not isinstance(values, torch.Tensor):  # what a method keeps beside its weights
             continue
         state.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
-        state.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        state.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return state.hexdigest()[:16]
 
 

@@ -112,7 +112,9 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any
     def work() -> dict[str, Any]:
         first = build(run)
         fit(first, LRAData(run, prepared), folder)
-        return facts_of_phase_one(run, first, folder) if is_main_process() else {}
+        if not is_main_process():
+            return {}
+        return folder.facts() | facts_of_phase_one(run, first, folder)
 
     carry_out(folder, work, partial(introduce_phase_one, run), wait=True)
     state = load_checkpoint(folder.last, folder.id)["state_dict"]

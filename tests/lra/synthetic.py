@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
+from lra.metrics import Answers
+from lra.metrics.metric import facts_of, get
 from lra.report.specs import TableSpec, select
 from lra.report.table import Table
 from lra.report.trainings import build
 from lra.results import record as records
 from lra.results.frame import frame_of
-from lra.metrics import Answers
-from lra.metrics.metric import facts_of, get
 from lra.runs.answers import write_answers
 from lra.runs.folder import digest
 from lra.runs.schema import name_of
@@ -133,6 +133,12 @@ def scores(accuracy: float) -> dict[str, Any]:
         "dev": {"score": best["score"], "step": 100},
         "curve": [[50, best["score"] / 2], [100, best["score"]]],
     }
+
+
+def selected(record: Any) -> dict[str, Any]:
+    """What a record says of the checkpoint that gives its score."""
+    stage: dict[str, Any] = record["stages"][record["select"]]
+    return stage
 
 
 def stage(accuracy: float) -> dict[str, Any]:

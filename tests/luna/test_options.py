@@ -124,16 +124,6 @@ def test_refused_options_are_named(name: str, options: dict[str, Any], message: 
     assert message in str(refusal.value)
 
 
-def test_former_options_are_taken_at_the_value_that_is_left():
-    """The settings of earlier runs hold them; their identities too."""
-    for name in luna.names():
-        former = luna.get(name).former_options
-        assert not former.keys() & luna.options(name).keys()
-        assert build(name, **former).extra_repr() == build(name).extra_repr()
-    with pytest.raises(LunaError, match="'cosformer' has no option 'P'"):
-        build("cosformer", P=1000)
-
-
 def test_every_method_with_options_refuses_some():
     """Those of the catalogue: a method that somebody begins has its tests to come."""
     catalogue = Path("docs/attentions.md").read_text(encoding="utf-8")

@@ -132,7 +132,7 @@ def test_an_exempt_method_starts_and_says_so():
 @pytest.mark.parametrize("attention", ["luna", "softmax"])
 @pytest.mark.parametrize("word", ["protocol.recipe.steps=100", "protocol.recipe.batch=8"])
 def test_shorter_training_is_another_budget_whoever_is_exempt(attention: str, word: str):
-    with pytest.raises(UserError, match=r"training examples against 1,600,000.*budget="):
+    with pytest.raises(UserError, match=r"training examples against 1,600,000.*steps_share"):
         check_budget(composed("task=listops", f"attention={attention}", word))
 
 

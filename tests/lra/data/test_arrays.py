@@ -17,6 +17,7 @@ from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, SPLITS, Example, Layout, Prepared
 from lra.data.prepare import Writer, load_prepared, prepare
 from lra.data.task import RawSplit
+from lra.metrics.metric import get
 
 from . import kit
 
@@ -97,9 +98,9 @@ def test_statistics_are_those_of_the_data(fake: Fake) -> None:
     assert pairs["duplicates"]["train/test"] == 7
 
 
-def test_summary_and_majority(tiny: Prepared) -> None:
+def test_summary_and_floor(tiny: Prepared) -> None:
     train, test = (tiny.facts["splits"][s]["labels"] for s in ("train", "test"))
-    assert tiny.majority() == test[train.index(max(train))] / sum(test)
+    assert tiny.floor(get("accuracy")) == 100 * test[train.index(max(train))] / sum(test)
     assert tiny.summary()["examples"] == {"train": 96, "val": 32, "test": 32}
 
 

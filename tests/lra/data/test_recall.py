@@ -20,6 +20,8 @@ from lra.settings.compose import Run, compose
 from lra.training.run import build
 from tests.lra.data.kit import differences
 
+from ..synthetic import selected
+
 KEYS, VALUES, PAIRS, QUERIES, FILLER = 9, 5, 6, 4, 3
 WORDS = (
     f"pairs={PAIRS}",
@@ -107,8 +109,8 @@ def test_softmax_recalls_where_a_mean_over_tokens_cannot(tmp_path: Path) -> None
     assert scores["softmax"] > 0.99
     assert scores["uniform"] < 0.6  # the most frequent of four values, better than 0.25
     for record in map(read_json, (tmp_path / "runs").rglob("result.json")):
-        assert record["test"]["examples"] == 50
-        assert record["test"]["scored"] == sum(record["test"]["predicted"]) == 50 * 4
+        assert selected(record)["examples"] == 50
+        assert selected(record)["scored"] == sum(selected(record)["predicted"]) == 50 * 4
     found = records.load_records([tmp_path / "runs"])
     assert audit.check_records(found, tmp_path / "data", reevaluate=True) == {audit.PROVEN: 2}
 

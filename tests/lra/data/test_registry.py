@@ -234,7 +234,7 @@ def test_pairs_tokens_and_pictures(tmp_path: Path):
     tokens = [rng.integers(1, 5, 6) for _ in range(30)]
     data.from_arrays("tags", (tokens, [list(x % 2) for x in tokens]))
     record = trained(tmp_path, "tags")  # labels of tokens are not pooled, whatever the protocol
-    assert record["test.scored"] == 6 * record["test.examples"]
+    assert record.stage["scored"] == 6 * record.stage["examples"]
     pictures = rng.integers(0, 256, (30, 4, 6), dtype=np.uint8)
     data.from_arrays("stamps", (pictures, [0, 1, 2] * 10), grid=(4, 6))
     assert trained(tmp_path, "stamps", "protocol.data.mask=none")["compute.parameters"] > 0

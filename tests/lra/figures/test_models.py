@@ -77,7 +77,7 @@ def test_a_line_of_stage_1_is_a_setting_and_its_band_the_seeds(tmp_path: Path, d
             "teacher": "0",
             "schema": 1,
             "status": "finished",
-            "scores": {"teacher": {"score": 0.9}},
+            "scores": {"teacher": {"score": 0.9}, "stage1": {"score": 0.8}},
             "score": 0.8,
             "floor": 0.5,
             "phi_parameters": 2,

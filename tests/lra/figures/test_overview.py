@@ -62,7 +62,7 @@ def test_loss_and_rate_by_step(
 ):
     steps.draw(Namespace(runs=[trained_folder(*LUNA)], out=tmp_path))
     names = [axes.get_ylabel() for axes in drawn[0].axes]
-    assert names == ["training loss", "dev accuracy", "rate"]
+    assert names == ["training loss", "score on dev", "rate"]
     with pytest.raises(UserError, match="give folders of finished runs of one setting, not of 0"):
         steps.draw(Namespace(runs=[RESULTS / "records" / "short_luna.jsonl"], out=tmp_path))
 

@@ -376,7 +376,9 @@ def test_the_gate_can_hold_both_phases_to_the_budget_of_one():
 
 
 def test_a_budget_scales_both_phases():
-    run = composed("task=listops", "pretrain=masked", "steps_share=0.02", "pretrain.recipe.steps=25000")
+    run = composed(
+        "task=listops", "pretrain=masked", "steps_share=0.02", "pretrain.recipe.steps=25000"
+    )
     one, two = run.pretrain.recipe, run.protocol.recipe
     assert (one.steps, one.warmup, run.pretrain.every) == (500, 100, 100)
     assert (two.steps, two.warmup, run.protocol.evaluation.every) == (1000, 100, 200)

@@ -132,7 +132,7 @@ def test_several_processes_are_a_setting(make: Make, runs: Path):
     make("luna", 0.5)
     (one,) = records.load_records([runs])
     two = one.facts | {"settings": one["settings"] | {"processes": 2}}
-    two["test"] = two["test"] | {"accuracy": 0.4}
+    two["score"] = 40.0
     line = of(one, dataclasses.replace(one, facts=two))
     assert (line.setting, line.level, line.base) == ("processes", "2", "none")
     other = one.facts | {"settings": one["settings"] | {"loss": "other"}}
@@ -143,7 +143,7 @@ def test_several_processes_are_a_setting(make: Make, runs: Path):
 def test_self_pretraining_is_a_setting_and_so_is_code(make: Make, runs: Path):
     make("luna", 0.4, codes=["a"])
     (plain,) = records.load_records([runs])
-    later = plain.facts | {"codes": ["b"], "test": plain["test"] | {"accuracy": 0.5}}
+    later = plain.facts | {"codes": ["b"], "score": 50.0}
     pretrained = later | {"settings": plain["settings"] | {"pretrain": {"name": "masked"}}}
     line = of(plain, dataclasses.replace(plain, facts=pretrained))
     assert (line.setting, line.level, line.base) == ("pretrain", "masked", "none")

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from lra.data.rules import keep
+from lra.metrics.metric import facts_of, get
 from lra.report.render import latex, markdown, to_csv
 
 from ..synthetic import Make, table
@@ -28,7 +29,7 @@ def test_a_spreadsheet_computes_no_cell_of_a_csv(make: Make, runs: Path):
     make("luna", 0.4, compute__verdict="=1+1")
     (row,) = csv.DictReader(to_csv(table(runs), runs).splitlines())
     assert (row["compute"], row["score"]) == ("'=1+1", "40.0000")
-    assert [row[c] for c in ("protocol", "budget", "steps", "batch")] == [
+    assert [row[c] for c in ("protocol", "steps_share", "steps", "batch")] == [
         "luna",
         "0.02",
         "100",
@@ -38,7 +39,8 @@ def test_a_spreadsheet_computes_no_cell_of_a_csv(make: Make, runs: Path):
 
 def test_a_verdict_names_its_measure_and_a_note_the_tokens(make: Make, runs: Path):
     ratios = {"attention": "luna", "parameters": 1.2, "flops": 0.25, "examples": 1}
-    make("luna", 0.4, compute__verdict="under ×0.25", compute__reference=ratios, test__scored=9000)
+    stage = {"score": 40.0, "right": 3600, "scored": 9000, "examples": 2000}
+    make("luna", 0.4, compute__verdict="under ×0.25", compute__reference=ratios, stages__best=stage)
     text = markdown(table(runs), runs)
     assert "| FLOPs ×0.25 |" in text
     assert "9000 tokens of 2000 test examples" in text
@@ -60,13 +62,15 @@ def test_rules_stand_apart_and_mark_what_they_beat(make: Make, runs: Path):
         make(attention, accuracy)
     plain = table(runs)
     rules = {
-        "own digits": {"reads": "the root's digits", "test": 0.47, "val": 0.9},
-        "constant": {"reads": "nothing", "test": 0.1, "val": 0.1},
+        "own digits": {"reads": "the root's digits", "test": 47.0, "val": 90.0},
+        "constant": {"reads": "nothing", "test": 10.0, "val": 10.0},
     }
-    keep(
-        {"task": "listops", "fingerprint": plain.runs["fingerprint"].iloc[0], "rules": rules},
-        runs.parent / "rules.jsonl",
-    )
+    facts = {
+        "task": "listops",
+        "fingerprint": plain.runs["fingerprint"].iloc[0],
+        "metric": facts_of(get("accuracy")),
+    }
+    keep(facts | {"rules": rules}, runs.parent / "rules.jsonl")
     ruled = table(runs)
     text = markdown(ruled, runs)
     assert "| luna | 47.0 (1) ∅ |" in text

@@ -69,15 +69,15 @@ def test_the_first_attempt_to_finish_is_shown(make: Make, runs: Path):
 @pytest.mark.parametrize(
     ("first", "second", "differ"),
     [
-        ({}, {"budget": 0.1}, r"budget is 0\.02 \(luna\) or 0\.1 \(linear\)"),
+        ({}, {"steps_share": 0.1}, r"steps_share is 0\.02 \(luna\) or 0\.1 \(linear\)"),
         ({}, {"source": "tiny"}, r"on listops, data\.source is generated \(luna\) or tiny"),
         ({}, {"lr": 0.1}, r"on listops, protocol\.recipe\.lr is 0\.002 \(luna\) or 0\.1"),
         ({}, {"source": "tiny", "lr": 0.1}, r"(?s)data\.source.*data\.fingerprint.*recipe\.lr"),
         ({}, {"model": "base"}, r"model is base \(linear\) or small \(luna\)"),
         ({}, {"version": 2}, r"protocol\.version is 1"),
-        ({}, {"test__examples": 100}, r"test\.examples is 100 \(linear\) or 2000"),
+        ({}, {"stages__best__examples": 100}, r"stage\.examples is 100 \(linear\) or 2000"),
         ({}, {"compute__budget": {"reference": "softmax", "tolerance": {}}}, r"budget\.reference"),
-        ({"task": "text"}, {"budget": 0.1}, "budget is"),  # across tasks too
+        ({"task": "text"}, {"steps_share": 0.1}, "steps_share is"),  # across tasks too
     ],
 )
 def test_mixtures_are_refused_with_what_differs(
@@ -122,8 +122,8 @@ def test_columns_at_the_rate_that_dev_chooses(make: Make, runs: Path):
         (8, 0.1, 0.9, 0.95),
     ]:
         for seed in (1, 2):
-            make("luna", test, lr=lr, seed=seed, pairs=pairs, dev__accuracy=dev)
-    make("luna", 0.6, lr=0.4, seed=1, pairs=64, dev__accuracy=0.99)
+            make("luna", test, lr=lr, seed=seed, pairs=pairs, dev__score=100 * dev)
+    make("luna", 0.6, lr=0.4, seed=1, pairs=64, dev__score=99.0)
     make("linear", 0.4, lr=0.4, seed=1, pairs=64)
     shown = table(runs, columns="task.pairs", choose=LR)
     assert (shown.columns, shown.axis) == (["pairs=8", "pairs=64", "pairs=128"], "pairs")

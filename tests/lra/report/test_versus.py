@@ -13,9 +13,10 @@ import torch
 
 from lra import cli
 from lra.base.errors import UserError
+from lra.metrics.metric import facts_of, get
+from lra.metrics.target import Classes
 from lra.report import versus
 from lra.results.record import Record
-from lra.runs.answers import Answers
 
 from ..synthetic import add_answers, frame
 
@@ -30,8 +31,8 @@ def answering(make):
     def write(attention: str, right: torch.Tensor, shift: int = 0, examples=N, **more) -> Path:
         labels = (torch.arange(N) + shift) % 2
         logits = torch.nn.functional.one_hot(torch.where(right, labels, 1 - labels), 2).float()
-        answers = Answers.of([logits], [labels])
-        path = make(attention, answers.accuracy, test__examples=examples, **more)
+        answers = Classes(2).store(logits, labels)
+        path = make(attention, answers.right.mean(), stages__best__examples=examples, **more)
         add_answers(path, answers)
         return path
 
@@ -70,7 +71,7 @@ def test_words_name_runs_and_refusals_are_sentences(answering, make, runs: Path,
         compared(runs, "luna", "softmax")
     answering("luna", right, options={"M": 4})
     everything = frame(runs)
-    with pytest.raises(UserError, match=r"'luna' names 2 rows, .*\n  luna,M=4\n  luna,M=8$"):
+    with pytest.raises(UserError, match=r"'luna' names 2 rows, .*\n  luna,M=[48]\n  luna,M=[48]$"):
         versus.find_runs("luna", everything)
     for word in ("luna,M=4", "luna,M=4.0,protocol.recipe.lr=2e-3,kernel=learned"):
         assert list(versus.find_runs(word, everything)["attention.M"]) == [4]
@@ -94,8 +95,8 @@ def test_the_answers_of_one_example_are_flipped_together(
     answering, runs: Path, capsys: Capture, examples: int, note: str
 ):
     n = torch.arange(N)
-    answering("luna", n < 250, examples=examples, test__scored=N)
-    answering("softmax", n < 200, examples=examples, test__scored=N)
+    answering("luna", n < 250, examples=examples)
+    answering("softmax", n < 200, examples=examples)
     assert (compared(runs, "luna", "softmax")["p"] == 1) == (examples == 8), "one example differs"
     assert cli.main(["compare", "luna", "softmax", "--runs", str(runs)]) == 0
     out = capsys.readouterr().out
@@ -112,7 +113,9 @@ def test_networks_and_methods_are_tested_apart(answering, runs: Path, capsys: Ca
     n = torch.arange(N)
     answering("luna", n < 300)
     answering("softmax", n < 200, steps_share=0.1)
-    assert shown()[0].endswith("A 100 steps of 32, budget 0.02; B 100 steps of 32, budget 0.1")
+    assert shown()[0].endswith(
+        "A 100 steps of 32, steps share 0.02; B 100 steps of 32, steps share 0.1"
+    )
     assert any(line.startswith("methods   a single seed says nothing") for line in shown())
     answering("luna", n < 150, seed=2)
     answering("softmax", n < 205, seed=2, steps_share=0.1)
@@ -125,7 +128,8 @@ def test_networks_and_methods_are_tested_apart(answering, runs: Path, capsys: Ca
 
 
 def record(answers: list[float], labels: list[float], task: str = "sst2", seed: int = 1) -> Record:
-    facts: dict[str, Any] = {"task": task, "seed": seed, "scores": {}}
+    metric = facts_of(get("pearson_spearman" if task == "stsb" else "accuracy"))
+    facts: dict[str, Any] = {"kind": "conversion", "task": task, "seed": seed, "metric": metric}
     return Record(
         facts | {"predictions": {"dev": answers}, "labels": {"dev": labels}}, Path("x.json")
     )
@@ -160,7 +164,7 @@ def test_a_regression_is_compared_by_squared_error():
 def test_pairs_share_holms_correction_and_need_labels():
     labels = [1] * 12
     rows = {
-        "old": [Record({"scores": {}, "predictions": {"dev": [1] * 12}}, Path("x"))],
+        "old": [Record({"kind": "conversion", "predictions": {"dev": [1] * 12}}, Path("x"))],
         "good": [record([1] * 12, labels)],
         "bad": [record([0] * 8 + [1] * 4, labels)],
         "worse": [record([0] * 9 + [1] * 3, labels)],

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from lra.results import record as records
 from lra.metrics import Answers
 from lra.metrics.target import Classes
+from lra.results import record as records
 
 from ..synthetic import Make, add_answers
 

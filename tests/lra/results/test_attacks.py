@@ -14,10 +14,12 @@ import torch
 
 from lra.base.errors import UserError
 from lra.data.prepare import with_fingerprint
+from lra.metrics import Answers
+from lra.metrics.target import Classes
 from lra.results import audit
 from lra.results import record as records
 from lra.results.export import export
-from lra.runs.answers import Answers, read_answers, write_answers
+from lra.runs.answers import read_answers, write_answers
 from lra.runs.folder import digest
 from lra.settings.compose import Run
 from lra.settings.experiment import read_experiment
@@ -28,19 +30,31 @@ from .conftest import answered
 
 BEFORE = {"started": "2026-01-02T00:00:00+0000", "finished": "2026-01-01T00:00:00+0000"}
 REFUSED = [  # when a record is read, whoever made its digest
-    ({"schema": 99}, "schema is 99: input should be 1"),
+    ({"schema": 99}, "schema is 99: input should be 2"),
     ({"status": "running"}, "status is 'running': input should be 'finished'"),
-    ({"test__accuracy": None}, "test.accuracy is missing"),
-    ({"test__accuracy": 41.0}, "test.accuracy is 41.0: .*less than or equal to 1"),
-    ({"test__accuracy": 0.91237}, "its accuracy is 0.91237, no multiple of 1/2000"),
-    ({"test__accuracy": True}, "test.accuracy is True"),
-    ({"test__loss": -1.0}, "test.loss is -1.0: .*equal to 0"),
-    ({"test__select": "../../../other/checkpoints/best"}, "test.select is '../../"),
-    ({"test__step": -5}, "test.step is -5"),
-    ({"test__examples": 0}, "test.examples is 0"),
-    ({"test__predicted": [2000, "x"]}, "test.predicted.1 is 'x'"),
-    ({"test__predicted": [1999]}, "it has 1999 answers to 2000 questions"),
-    ({"test_best": {"accuracy": 1.0, "loss": 0.0, "examples": 2000}}, "not that of its best"),
+    ({"kind": "nothing"}, "kind is 'nothing'"),
+    ({"more": 1}, "it has more, which no record has"),
+    ({"score": None}, "score is missing"),
+    ({"score": 41.0}, "its score is 41.0, but that of best is 40.0"),
+    ({"stages__best__score": 91.237}, "its score is 91.237, but 800 of 2000 are right"),
+    ({"stages__best__right": 801}, "its score is 40.0, but 801 of 2000 are right"),
+    ({"stages__best__score": True}, "stages.best.score is True"),
+    ({"stages__best__loss": -1.0}, "stages.best.loss is -1.0: .*equal to 0"),
+    ({"select": "../../../other/checkpoints/best"}, "select is '../../"),
+    ({"stages__best__step": -5}, "stages.best.step is -5"),
+    ({"stages__best__examples": 0}, "stages.best.examples is 0"),
+    ({"stages__best__predicted": [2000, "x"]}, "stages.best.predicted.1 is 'x'"),
+    ({"stages__best__predicted": [1999]}, "it has 1999 answers to 2000 questions"),
+    ({"stages__last": {"score": 140.0}}, "stages.last.score is 140.0, no percentage"),
+    ({"stages": {"last": {"score": 39.0}}}, "stages.best, which gives its score, is missing"),
+    ({"floor": -3.0}, "floor is -3.0, no percentage"),
+    ({"metric": {"name": "accuracy"}}, "metric.title is missing"),
+    (
+        {"dev": {"score": 77.7, "step": 100, "examples": 500, "scored": 500, "right": 388}},
+        "dev: it",
+    ),
+    ({"run": "another-seed-1"}, "its run is another-seed-1, but it is that of run"),
+    ({"data__one.two": 1}, "its key 'one.two' has a dot"),
     ({"steps_per_second": float("inf")}, "steps_per_second is inf"),
     ({"compute__flops": 10**400}, "compute.flops is 10+"),
     ({"compute__parameters": 0.5}, "compute.parameters is 0.5"),
@@ -65,19 +79,19 @@ REFUSED = [  # when a record is read, whoever made its digest
     ({"precision": "bf16-mixed"}, "its precision is 'bf16-mixed', but in its settings it is '32"),
     ({"identity": "0" * 12}, "its settings and data are those of run"),
     ({"model": "../../etc"}, "model is '../../etc': .*pattern"),
-    ({"predictions": {"test": [1]}, "labels": {"test": [1]}}, "predictions is .*none"),
-    ({"scores": {"teacher": {"score": 1.0}}}, "settings.recipe is missing"),
+    ({"predictions": {"test": [1]}}, "it has predictions, which no record has"),
     ({"settings__protocol__recipe__lr": 0.02}, "its settings and data are those of run"),
-    ({"curve": [[50, 0.2]]}, "its curve has 1 points up to step 50, not one every 50 of 100"),
-    ({"curve": [[100, 0.4]]}, "its curve has 1 points up to step 100"),
-    ({"curve": [[50, 0.2], [50, 0.3], [100, 0.4]]}, "its curve has 3 points"),
-    ({"curve": [[50, 5.0], [100, 0.4]]}, "curve.0.1 is 5.0"),
+    ({"curve": [[50, 20.0]]}, "its curve has 1 points up to step 50, not one every 50 of 100"),
+    ({"curve": [[100, 40.0]]}, "its curve has 1 points up to step 100"),
+    ({"curve": [[50, 20.0], [50, 30.0], [100, 40.0]]}, "its curve has 3 points"),
+    ({"curve": [[50, 500.0], [100, 40.0]]}, "curve.0.1 is 500.0, no percentage"),
     ({"answers": 5}, "answers is 5"),
     ({"data__source": "\x1b]0;a\x07"}, r"'.x1b\]0;a.x07' holds characters that could steer"),
     ({"data__name": "\u202e"}, "'.u202e' holds characters that could steer"),
     ({"git__\x9b2J": 1}, "'.x9b2J' holds characters that could steer"),
     ({"answers": {"packed": 5}}, "answers.packed is 5"),
     ({"codes": ["a" * 250]}, "codes.0 is 'aaa"),
+    ({"codes": ["a" * 90] * 9}, "run is '.*aaa"),
 ]
 OPTIONS = [
     ({"M": {"a": 1}}, "attention.M: .* neither a word, a number nor a list"),
@@ -86,11 +100,12 @@ OPTIONS = [
 ]
 CONVERSIONS = [
     ({"score": float("nan")}, "score is nan"),
-    ({"score": 7.0}, "score is 7.0: .*less than or equal to 1"),
-    ({"score": 0.81}, "its score is not the score of 'best'"),
+    ({"stages__best__score": 700.0}, "stages.best.score is 700.0, no percentage"),
+    ({"score": 81.0}, "its score is 81.0, but that of best is"),
+    ({"select": "teacher", "score": 90.0}, "its score is that of 'teacher', not of 'best'"),
     ({"task": "../../../../etc"}, "task is '../../../../etc': .*pattern"),
-    ({"scores": {"teacher": {"score": 0.9}, "best": 3}}, "scores.best is 3"),
-    ({"scores": {"best": {"score": 0.8}}}, "scores.teacher.score is missing"),
+    ({"stages": {"teacher": {"score": 90.0}, "best": 3}}, "stages.best is 3"),
+    ({"stages": {"best": {"score": 80.0}}}, "stages.teacher is missing"),
     ({"status": "running"}, "status is 'running'"),
     ({"seconds__total": "soon"}, "seconds.total is 'soon'"),
     ({"labels": {"dev": [1, 0]}, "predictions": {"dev": [1]}}, "one prediction per label"),
@@ -98,16 +113,27 @@ CONVERSIONS = [
     ({"labels": 5}, "labels is 5"),
 ]
 FORGED: list[tuple[dict[str, Any], str]] = [  # which other numbers of the record contradict
-    ({"test__accuracy": 0.912}, "test accuracy is 0.912, but 0.4 follows"),
-    ({"test__loss": 0.3}, "test loss is 0.3, but"),
-    ({"test__predicted": [2000] + [0] * 9}, r"its answers are \[200, .*, but it says \[2000, 0"),
-    ({"dev": {"accuracy": 0.9, "step": 100}}, "best dev accuracy is 0.9, but 0.4 follows"),
-    ({"test__step": 200}, "its checkpoint is of step 200, but it has 100 steps"),
+    (
+        {
+            "score": 91.0,
+            "stages__best__score": 91.0,
+            "stages__best__right": 1820,
+        },
+        "test accuracy is 91, but 40 follows",
+    ),
+    ({"stages__best__loss": 0.3}, "test loss is 0.3, but"),
+    (
+        {"stages__best__predicted": [2000] + [0] * 9},
+        r"its answers are \[200, .*, but it says \[2000, 0",
+    ),
+    ({"dev": {"score": 90.0, "step": 100}}, "best dev score is 90, but 40 follows"),
+    ({"stages__best__step": 200}, "its best checkpoint is of step 200, but it has 100 steps"),
+    ({"stages__last__step": 200}, "its last checkpoint is of step 200, but it has 100 steps"),
     (
         {"times": {"begun": BEFORE["started"], "finished": "2999-01-01T00:00:00+0000"}},
         "in the future",
     ),
-    ({"answers_of_run": answered(40, 200), "test__predicted": None}, "200 answers to 2000"),
+    ({"answers_of_run": answered(40, 200), "stages__best__predicted": None}, "200 answers to 2000"),
 ]
 
 
@@ -175,7 +201,9 @@ def test_labels_that_are_the_answers_are_refused(proof):
     forged = Answers(true.answers, true.answers.copy(), true.log_p, true.log_p_label[:0])
     add_answers(record.path, forged)
     facts = forged.digests() | {"labels": true.digests()["labels"]}
-    edit(record.path, answers=facts, test__accuracy=1.0, test__loss=forged.loss)
+    perfect = {"score": 100.0, "right": 2000, "loss": Classes(10).loss_of(forged)}
+    stage = record.stage | perfect | {"predicted": None}
+    edit(record.path, answers=facts, score=100.0, stages__best=stage)
     with pytest.raises(UserError, match="not the answers of the record"):
         audit.refuse_contradictions([records.read_record(record.path)])
 
@@ -221,7 +249,7 @@ def test_a_lone_conversion_has_the_labels_of_its_task(
 @pytest.mark.parametrize("of", ["seed", "method"])
 def test_one_runs_answers_are_no_other_runs(proof, of: str):
     logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
-    answers = Answers.of([logits], [torch.arange(2000) % 10])
+    answers = Classes(10).of_all([logits], [torch.arange(2000) % 10])
     same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
     other = {"seed": 2} if of == "seed" else {"attention": "linear"}
     runs = [proof(**same), proof(**same, **other)]
@@ -273,7 +301,7 @@ def test_what_settings_and_data_decide_is_computed_again(
         },
         "its verdict is 'over'": {"compute": compute | {"verdict": "over"}},
         "it has no budget, but": {"compute": compute | {"budget": None, "verdict": "matched"}},
-        "majority is 0.5": {"data": record["data"] | {"majority": 0.5}},
+        "floor is 50": {"floor": 50.0},
     }
     for why, change in forged.items():
         edited = dataclasses.replace(record, facts=record.facts | change)
@@ -283,11 +311,11 @@ def test_what_settings_and_data_decide_is_computed_again(
     prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
     labels = torch.from_numpy(prepared.split("test").labels[:].astype("int64"))
     logits = torch.nn.functional.one_hot((labels + 1) % 10, 10).float()
-    perfect = Answers.of([logits], [(labels + 1) % 10])
+    perfect = Classes(10).of_all([logits], [(labels + 1) % 10])
     add_answers(path, perfect)
-    score = {"accuracy": 1.0, "loss": perfect.loss, "predicted": None}
-    tests = {name: record[name] | score for name in ("test", f"test_{record['test.select']}")}
-    edit(path, **tests)
+    counts = {"score": 100.0, "right": record.stage["scored"], "predicted": None}
+    stage = record.stage | counts | {"loss": Classes(10).loss_of(perfect)}
+    edit(path, score=100.0, **{f"stages__{record['select']}": stage})
     with pytest.raises(UserError, match="its labels are not those of the prepared data"):
         audit.check_records([records.read_record(path)], data_dir)
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from lra.base.errors import UserError
+from lra.metrics.target import Classes
 from lra.results import audit
 from lra.results import record as records
 from lra.results.export import export
-from lra.runs.answers import Answers, write_answers
+from lra.runs.answers import write_answers
 
 from .conftest import answered
 
@@ -34,7 +35,7 @@ def test_answers_travel_with_an_export(proof, runs: Path, tmp_path: Path):
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(2000, 10, generator=generator)
     for seed, labels in enumerate((torch.arange(2000) % 10, torch.randint(10, (2000,)))):
-        answers = Answers.of([logits], [labels])
+        answers = Classes(10).store(logits, labels)
         hits = int(answers.right.sum())
         proof(hits=hits, seed=seed, source=f"source{seed}", answers_of_run=answers)
     before = records.load_records([runs])

@@ -44,7 +44,7 @@ def trained(record: lra.Record) -> lra.Trained:
 def test_it_is_what_was_trained_and_tested(record: lra.Record, trained: lra.Trained):
     answers = trained.evaluate("test")
     assert answers.digests() == record["answers"]
-    assert answers.accuracy == pytest.approx(record["test.accuracy"])
+    assert trained.score(answers) == record.score
     assert not trained.network.training
     assert trained.run.seed == record["seed"]
     assert lra.load(record.path).evaluate().digests() == record["answers"]
@@ -179,7 +179,7 @@ def test_an_export_answers_alike_and_says_what_it_is(
     assert (ours.probabilities == theirs.probabilities).all()
     assert copy.evaluate().digests() == record["answers"]
     card = (folder / "README.md").read_text(encoding="utf-8")
-    for fact in (record["data.fingerprint"], f"{record.score:.2f}%", "arxiv.org/abs/2512.08061"):
+    for fact in (record["data.fingerprint"], record.score_text, "arxiv.org/abs/2512.08061"):
         assert fact in card
     capsys.readouterr()
     assert main(["export", str(record.folder), "--to", str(folder)]) == 2
@@ -214,10 +214,10 @@ def test_several_processes_are_the_command_lines_business():
 
 def test_evaluate_tells_what_the_record_does(record: lra.Record, capsys):
     assert main(["evaluate", str(record.folder)]) == 0
-    expected = f"test accuracy {record.score:.2f}%, loss {record['test.loss']:.3f}, 32 answers\n"
+    expected = f"test accuracy {record.score_text}, loss {record.stage['loss']:.3f}, 32 answers\n"
     assert capsys.readouterr().out == expected
     assert main(["evaluate", str(record.folder), "--split", "val"]) == 0
-    assert capsys.readouterr().out.startswith("val accuracy ")
+    assert capsys.readouterr().out.startswith("dev accuracy ")
 
 
 def test_predict_writes_what_the_network_answers(

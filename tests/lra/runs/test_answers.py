@@ -11,7 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from lra.base.errors import UserError
-from lra.runs.answers import Answers, decode, read_answers, write_answers
+from lra.metrics import Answers
+from lra.metrics.target import Classes, decode
+from lra.runs.answers import read_answers, write_answers
+
+TEN = Classes(10)
 
 
 @pytest.fixture
@@ -19,37 +23,38 @@ def example() -> tuple[Answers, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(500, 10, generator=generator)
     labels = torch.randint(10, (500,), generator=generator)
-    return Answers.of(logits.split(64), labels.split(64)), logits, labels
+    return TEN.of_all(logits.split(64), labels.split(64)), logits, labels
 
 
 def test_accuracy_and_loss_follow(example):
     stored, logits, labels = example
-    assert stored.accuracy == pytest.approx((logits.argmax(-1) == labels).double().mean().item())
-    assert stored.loss == pytest.approx(F.cross_entropy(logits, labels).item(), abs=1e-3)
+    assert (stored.right == (logits.argmax(-1) == labels).numpy()).all()
+    assert TEN.loss_of(stored) == pytest.approx(F.cross_entropy(logits, labels).item(), abs=1e-3)
 
 
 def test_many_log_probabilities_are_rounded_and_their_mean_is_not(example):
     _, logits, labels = example
     logits, labels = logits.repeat(4, 1), labels.repeat(4)
-    stored = Answers.of([logits], [labels])
+    stored = TEN.store(logits, labels)
     assert stored.log_p.dtype == np.uint8
     exact = -logits.log_softmax(-1).amax(-1).numpy()
     assert (abs(decode(stored.log_p) - exact) < 0.11 * (1 + exact)).all()
-    assert stored.loss == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-4)
+    assert TEN.loss_of(stored) == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-4)
 
 
 def test_the_loss_of_equal_answers_stays_exact():
     """A network that answers all alike: errors of rounding would add up."""
     logits, labels = torch.tensor([[0.3, 0.0]]).expand(2000, 2), torch.arange(2000) % 2
     exact = F.cross_entropy(logits, labels).item()
-    assert Answers.of([logits], [labels]).loss == pytest.approx(exact, abs=1e-4)
+    two = Classes(2)
+    assert two.loss_of(two.store(logits, labels)) == pytest.approx(exact, abs=1e-4)
 
 
 def test_the_file_keeps_them(example, tmp_path: Path):
     stored, *_ = example
     write_answers(tmp_path / "a.npz", {"run": stored})
     again = read_answers(tmp_path / "a.npz", "run", stored.digests())
-    assert again.loss == stored.loss
+    assert TEN.loss_of(again) == TEN.loss_of(stored)
     assert (tmp_path / "a.npz").stat().st_size < 500 * 5 + 1000
 
 
@@ -80,6 +85,6 @@ def test_a_damaged_file_is_named(example, tmp_path: Path, kind: str):
 def test_large_vocabularies_and_hopeless_answers_fit():
     logits = torch.zeros(4, 300)
     logits[:, 299] = 1e6
-    stored = Answers.of([logits], [torch.tensor([299, 299, 299, 0])])
+    stored = Classes(300).store(logits, torch.tensor([299, 299, 299, 0]))
     assert stored.answers.tolist() == [299] * 4
-    assert np.isfinite(stored.loss)
+    assert np.isfinite(Classes(300).loss_of(stored))

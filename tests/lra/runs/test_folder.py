@@ -66,7 +66,7 @@ def begun(folder: RunFolder, *, finished: bool) -> RunFolder:
     folder.path.mkdir(parents=True)
     folder.begin()
     if finished:
-        folder.finish({"test": {"accuracy": 0.25}, "dev": {}})
+        folder.finish(folder.facts() | {"score": 0.25})
     return folder
 
 
@@ -95,7 +95,7 @@ def test_attempts(folder):
     assert second.attempt == 2
     begun(second, finished=False)
     assert folder("a", "rerun=true").path == second.path  # an interrupted attempt goes on
-    second.finish({"test": {"accuracy": 0.5}, "dev": {}})
+    second.finish(second.facts() | {"score": 0.5})
     assert folder("a", "rerun=true").attempt == 3
     assert folder("a", "rerun=true", again=False).result()["attempt"] == 2  # what a sweep asks
     assert folder("a").path == first.path
@@ -113,7 +113,7 @@ def test_a_resumed_run_says_when_it_first_began(folder, monkeypatch: pytest.Monk
     begun(folder("a"), finished=False)
     monkeypatch.setattr(runs, "TIME", "2999-01-01T00:00:00+0000")
     resumed = folder("a")
-    resumed.finish({"test": {"accuracy": 0.25}, "dev": {}})
+    resumed.finish(resumed.facts() | {"score": 0.25})
     times = read_json(resumed.result_file)["times"]
     assert times["begun"] < times["started"] == times["finished"] == "2999-01-01T00:00:00+0000"
 

@@ -95,6 +95,9 @@ NOT_PUBLISHED = {
 }
 
 
+AROUND = ("dwc", "normalise", "short_conv", "head_norm", "gate")
+
+
 def test_every_attention_has_a_config_with_exactly_its_options():
     """Their published values are the constructor's defaults: the same on every task, or on some
     where they depend on the task."""
@@ -104,7 +107,6 @@ def test_every_attention_has_a_config_with_exactly_its_options():
         options = {key: value for key, value in file.items() if key not in NO_OPTIONS}
         presets = file.get("presets", {})
         defaults = {key: plain(p.default) for key, p in luna.options(name).items()}
-        defaults |= luna.get(name).former_options
         assert set(options) == {"name", *defaults}, name
         looked_up = {key for key, value in options.items() if value == "???"}
         missing = looked_up - presets.get("published", {}).keys()
@@ -121,13 +123,10 @@ def test_every_attention_has_a_config_with_exactly_its_options():
 @pytest.mark.parametrize("attention", files("attention"))
 def test_a_run_holds_its_options_and_nothing_of_the_presets(attention: str):
     run = compose([f"attention={attention}", "attention.preset=published"])
-    later = {"normalise": "sum"}
-    later |= OmegaConf.load(CONFIGS / "attention" / f"{attention}.yaml").get("later", {})
-    options = {*luna.options(attention), *luna.get(attention).former_options}
-    assert set(run.attention) == {"name", "dwc", *options} - set(later)
-    assert run.attention | later == usual_options(attention, "listops", "published")
+    assert set(run.attention) == {"name", *AROUND, *luna.options(attention)}
+    assert run.attention == usual_options(attention, "listops", "published")
     for task in data.names():  # a preset has a value for each
-        assert set(usual_options(attention, task, "matched")) == set(run.attention | later)
+        assert set(usual_options(attention, task, "matched")) == set(run.attention)
 
 
 def table(name: str) -> list[list[str]]:
@@ -139,7 +138,7 @@ def table(name: str) -> list[list[str]]:
 def test_commands_of_committed_records_give_their_identity(
     identity: str, fingerprint: str, words: str
 ):
-    """Options younger than a record are left out at the values that they had before."""
+    """Records were rewritten once: what they held then is what the same words give now."""
     assert compose(words.split()).experiment.identity(fingerprint) == identity
 
 
@@ -159,7 +158,7 @@ def test_the_presets_hold_what_the_released_code_ran():
 def test_a_calibration_protocol_implies_its_preset_and_no_budget():
     run = compose(["protocol=nystrom", "attention=linformer"])
     usual = usual_options("linformer", "listops", "nystrom")
-    assert run.attention | {"normalise": "sum"} == usual
+    assert run.attention == usual
     assert (run.compute.preset, run.compute.mode.name) == ("nystrom", "report")
 
 
@@ -212,6 +211,10 @@ UNKNOWN = {
     "no setting at all": (["listops"], "'listops' is no setting: write key=value"),
     "spaces": (["attention = luna"], "is no setting: write key=value, without spaces"),
     "two values": (["seed=1,2"], "3. To sweep over it, add --multirun"),
+    "a word of earlier versions": (
+        ["budget=0.1"],
+        "the share of a protocol's steps is steps_share",
+    ),
     "an appended top-level key": (["+speed=3"], "'speed' is not a setting"),
     "a profile as an option": (
         ["attention=luna", "+attention.profile=published"],
@@ -226,7 +229,7 @@ UNKNOWN = {
 # Found when the composed config is checked.
 WRONG = {
     "model.n_layers=two": "model.n_layers",
-    "budget=lots": "budget",
+    "steps_share=lots": "steps_share",
     "protocol.style.pooling=max": "protocol.style.pooling",
     "task.source=internet": "no source 'internet'",
     "attention.preset=publishd": "'luna' has no preset 'publishd'; did you mean published?",
@@ -237,7 +240,7 @@ WRONG = {
     "compute.reference={seconds: 3}": "it must be an attention, or numbers",
     'compute={mode: "off", solve: true}': "solve=True is out of range: it must be false under",
     "steps_share=0": "steps_share=0.0 is out of range: it must be finite and greater than 0",
-    "budget=inf": "budget=inf is out of range",
+    "steps_share=inf": "steps_share=inf is out of range",
     "trainer.threads=-1": "trainer.threads=-1 is out of range: it must be at least 1",
     "trainer.strategy=foo": "trainer.strategy=foo is out of range: it must be one of auto, ddp,",
     "trainer.precision=32": "trainer.precision=32 is out of range: it must be one of 32-true,",
@@ -247,6 +250,9 @@ WRONG = {
     "seed=-1": "seed=-1 is out of range",
     "protocol.data.max_length=99999": "protocol.data.max_length",
     "model.n_heads=3": "model.n_heads=3 is out of range",
+    "attention.short_conv=long": "attention.short_conv=long is out of range: it must be a whole",
+    "attention.head_norm=2": "attention.head_norm=2 is out of range: it must be true or false",
+    "attention.gate=half": "attention.gate=half is out of range: it must be none, full or low_rank",
     "model.dropout=1.0": "model.dropout=1.0 is out of range",
 }
 

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from lra.cli import main
+from lra.metrics.metric import facts_of, get
 from lra.runs.folder import digest
+from lra.settings.experiment import SCHEMA_VERSION
 from lra.sweeps.status import of_folder, of_run, of_sweep, summary
 from lra.training.run import train
 
@@ -79,7 +81,8 @@ def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path):
     folder(tmp_path, status="failed", error="RuntimeError: no memory")
     (folder(tmp_path, status="running") / "lock").unlink()
     done, cut = folder(tmp_path, status="running"), folder(tmp_path, status="finished")
-    result = {"settings": {}, "test": {"accuracy": 0.4125}, "dev": {}}
+    metric = facts_of(get("accuracy"))
+    result = {"schema": SCHEMA_VERSION, "score": 41.25, "metric": metric}
     text = json.dumps(result | {"digest": digest(result)})
     (done / "result.json").write_text(text, encoding="utf-8")
     (cut / "result.json").write_text(text[:20], encoding="utf-8")
@@ -88,7 +91,7 @@ def test_the_summary_counts_all_and_shows_what_needs_a_look(tmp_path):
     assert "lost         listops/seed-1  process 1 on h is gone" in lines[0]
     assert lines[1] == "failed       listops/seed-0  RuntimeError: no memory"
     assert "result.json is damaged" in lines[2]
-    assert of_run(done, "x").detail == "test accuracy 41.25%"
+    assert of_run(done, "x").detail == "test accuracy 41.25 %"
 
 
 def test_every_job_of_a_sweep_has_a_state(small, overrides, tmp_path):

@@ -22,6 +22,7 @@ from lra.training import run as runner
 from lra.training.callbacks import EMA
 from lra.training.module import LRAModule
 
+from ..synthetic import selected
 from .test_checkpoints import Killed, assert_same, folder_of, kill_at
 
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "trainer.log_every=1")
@@ -74,11 +75,11 @@ def test_the_average_is_tested_and_the_weights_go_on(small, select: str):
         assert torch.equal(last[name], SEEN[-1][name])
     assert max(float((best[k] - last[k]).abs().max()) for k in expected) > 1e-3
     record = read_json(folder / "result.json") or {}
-    assert record["test_last"] == record["test_best"]
+    assert record["stages"]["last"] == record["stages"]["best"]
     trained = lra.load(folder)
     given = dict(trained.network.named_parameters())
     assert all(torch.equal(given[k.removeprefix("network.")], best[k]) for k in expected)
-    assert trained.evaluate().accuracy == pytest.approx(record["test"]["accuracy"])
+    assert trained.score(trained.evaluate()) == record["score"]
 
 
 def test_training_is_the_same_with_and_without_an_average(small):
@@ -91,27 +92,26 @@ def test_training_is_the_same_with_and_without_an_average(small):
     assert small(*SHORT).experiment != small(*SHORT, "callbacks=ema").experiment
 
 
-SCORES = {5: 0.3, 10: 0.5, 15: 0.5, 20: 0.4, 25: 0.9, 30: 0.9}
+SCORES = {5: 30.0, 10: 50.0, 15: 50.0, 20: 40.0, 25: 90.0, 30: 90.0}
 
 
 def test_the_rule_of_early_stopping(small, monkeypatch, capsys):
     """Two evaluations without a better score; an equal one is not better, and that the next one
     would have been the best is not known."""
-    usual = pl.Trainer.callback_metrics
+    usual = LRAModule.on_validation_epoch_end
 
-    def scored(trainer: pl.Trainer) -> dict[str, Any]:
-        values = dict(usual.fget(trainer))
-        if "dev/accuracy" in values and not trainer.testing:
-            values["dev/accuracy"] = torch.tensor(SCORES[trainer.global_step])
-        return values
+    def scored(module: LRAModule) -> None:
+        usual(module)
+        if not module.trainer.testing and module.trainer.global_step in SCORES:
+            module.evaluated["dev"] = {"score": SCORES[module.trainer.global_step]}
 
-    monkeypatch.setattr(pl.Trainer, "callback_metrics", property(scored))
+    monkeypatch.setattr(LRAModule, "on_validation_epoch_end", scored)
     words = ("callbacks=early_stopping", "callbacks.early_stopping.patience=2")
     record = read_record(runner.train(small(*words, "protocol.evaluation.every=5")))
     said = capsys.readouterr().out
-    assert "stopping at step 20: dev accuracy has not exceeded 50.00% for 2 evaluations" in said
+    assert "the score on dev has not become better than 50.00 % for 2 evaluations" in said
     assert [step for step, _ in record["curve"]] == [5, 10, 15, 20]
-    assert (record["test_last"]["step"], record["test"]["step"]) == (20, 10)
+    assert (record["stages"]["last"]["step"], selected(record)["step"]) == (20, 10)
     assert record["steps"] == 30
 
 
@@ -142,7 +142,7 @@ def test_a_killed_run_with_all_of_them_ends_like_one_that_never_was(
                 runner.train(run)
     runner.train(run)
     assert_same(folder_of(run), folder_of(whole))
-    assert (read_json(folder_of(run) / "result.json") or {})["test_last"]["step"] == 21
+    assert (read_json(folder_of(run) / "result.json") or {})["stages"]["last"]["step"] == 21
     last = [
         torch.load(folder_of(r) / "checkpoints/last.ckpt", weights_only=True) for r in (run, whole)
     ]
@@ -227,7 +227,7 @@ def test_an_own_callback_is_part_of_the_run(small):
     assert noisy.experiment.settings()["callbacks"] == {
         "Noisy": {"_target_": f"{__name__}.Noisy", "size": 0.2}
     }
-    assert "the chosen callbacks.Noisy" in RunFolder(noisy, "x").code_facts["code"]
+    assert "the chosen callbacks Noisy" in RunFolder(noisy, "x").code_facts["code"]
     rows = [read_metrics(runner.train(r).with_name("metrics.csv")) for r in (plain, noisy)]
     assert rows[0][-1]["dev_loss"] != rows[1][-1]["dev_loss"]
 
@@ -365,7 +365,7 @@ def test_a_debug_run_is_in_no_table(debugged, small, tmp_path):
     assert result.name == "debug.json"
     assert facts["settings"]["debug"]["name"] == "one_batch"
     assert facts["identity"] != small(*SHORT).experiment.identity(facts["data"]["fingerprint"])
-    assert facts["test"]["examples"] == 8
+    assert selected(facts)["examples"] == 8
     assert not lra.records(tmp_path / "runs")
     [state] = of_folder(tmp_path / "runs")
     assert state.state == "done"

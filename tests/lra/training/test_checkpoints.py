@@ -37,7 +37,7 @@ def assert_same(a: Path, b: Path) -> None:
     tensors = {key: value for key, value in first.items() if isinstance(value, torch.Tensor)}
     assert [key for key, value in tensors.items() if not torch.equal(value, second[key])] == []
     first, second = (read_json(f / "result.json") for f in (a, b))
-    for key in ("test", "test_last", "test_best", "dev", "identity"):
+    for key in ("score", "stages", "dev", "identity", "run"):
         assert first[key] == second[key], key
     rows = [
         [{k: v for k, v in r.items() if k != "seconds"} for r in read_metrics(f / "metrics.csv")]

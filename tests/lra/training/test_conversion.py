@@ -127,7 +127,7 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys, monkeypatch
     assert (stopped.value.code, converted.err) == (0, "")
     path = Path(converted.out.splitlines()[-1].rpartition("record ")[2])
     record = json.loads(path.read_text(encoding="utf-8"))
-    assert list(record["scores"]) == ["teacher", "swap", "stage1", "best", "last"]
+    assert list(record["stages"]) == ["teacher", "swap", "stage1", "best", "last"]
     assert record["attention"]["layers"] == "all"
     assert record["git"]["revision"] == environment.git()["revision"]
 
@@ -179,7 +179,7 @@ def test_images_from_local_folders(tmp_path, capsys, monkeypatch):
         stored.path.write_text(text, encoding="utf-8")
         with pytest.raises(UserError, match=r"result\.json is damaged or invalid"):
             conversion.convert(compose("attention=t2r", *common))
-    assert record["scores"]["teacher"]["score"] == teacher["score"]
+    assert record["stages"]["teacher"]["score"] == 100 * teacher["score"]
     model = tmp_path / "runs/convert/image_folder/tiny-vit/teacher/seed-0/model"
     assert json.loads((model / "config.json").read_text(encoding="utf-8"))["label2id"]["green"] == 1
     (model / "preprocessor_config.json").unlink()

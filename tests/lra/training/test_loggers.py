@@ -15,6 +15,8 @@ from lra.runs.folder import RunFolder
 from lra.training.run import train
 from lra.training.trainer import build_loggers
 
+from ..synthetic import selected
+
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "trainer.log_every=2")
 
 
@@ -47,12 +49,12 @@ def test_any_logger_gets_each_value_once(small, monkeypatch):
     run = small("trainer.log_every=2", f"+logger.one={words}", f"+logger.two={words}")
     result = train(run)
     one, two = MADE
-    training = ("train_loss", "train_accuracy", "lr")
-    dev = ("dev_loss", "dev_accuracy", "dead_rows")
+    training = ("train_loss", "train_score", "lr")
+    dev = ("dev_loss", "dev_score", "dead_rows")
     assert [step for step, names in one.rows if names == training] == [*range(2, 31, 2)]
     assert [step for step, names in one.rows if names == dev] == [10, 20, 30]
-    best = (read_json(result) or {})["test"]["step"]
-    assert one.rows[-1] == (best, ("test_loss", "test_accuracy"))
+    best = selected(read_json(result))["step"]
+    assert one.rows[-1] == (best, ("test_loss", "test_score"))
     assert one.rows == two.rows
     name = f"{result.parents[1].name}-seed-1"
     facts = {"where": str(result.parent), "title": "listops-linear-seed1", "id": name}
@@ -70,9 +72,9 @@ def test_tensorboard_and_wandb_can_be_on_together(small, monkeypatch):
     for seed in (1, 2):
         folder = train(small(*words, f"seed={seed}")).parent
         [record] = folder.glob("wandb/offline-run-*/run-*.wandb")
-        assert b"test_accuracy" in record.read_bytes()
+        assert b"test_score" in record.read_bytes()
         events = EventAccumulator(str(folder / "tensorboard")).Reload()
-        assert {"lr", "dev_loss", "test_accuracy"} <= {*events.Tags()["scalars"]}
+        assert {"lr", "dev_loss", "test_score"} <= {*events.Tags()["scalars"]}
         assert [event.step for event in events.Scalars("dev_loss")] == [2, 4]
 
 
@@ -104,5 +106,5 @@ def test_mlflow_stores_a_run(small, tmp_path):
     (experiment,) = (e for e in client.search_experiments() if e.name == "luna-lra")
     (stored,) = client.search_runs([experiment.experiment_id])
     assert stored.info.status == "FINISHED"
-    assert stored.data.metrics["test_accuracy"] == pytest.approx(result["test"]["accuracy"])
+    assert stored.data.metrics["test_score"] == pytest.approx(result["score"])
     assert stored.data.params["attention/name"] == "linear"

@@ -20,6 +20,7 @@ import luna
 from lra.base.config import Clip, Recipe, Schedule
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
+from lra.metrics.target import Classes
 from lra.settings.compose import Run, compose
 from lra.training import optim
 from lra.training.module import Clock, LRAModule
@@ -135,13 +136,18 @@ class Tiny(nn.Module):
         return x.mean((1, 2))
 
 
+def asked(classes: int) -> SimpleNamespace:
+    """What a module needs to know of a task."""
+    return SimpleNamespace(target=Classes(classes), metric_names=["accuracy"])
+
+
 def test_loss_and_accuracy_are_means_over_labels():
     """Batches with 3, 1 and 0 labels that are scored; class 2 is chosen for every token."""
     logits = torch.tensor([0.0, 0.0, 5.0])
     network = type(
         "Fixed", (nn.Module,), {"forward": lambda _, ids, mask: logits.expand(*ids.shape, 3)}
     )
-    module = LRAModule(network(), None, classes=3)
+    module = LRAModule(network(), None, asked(3))
     module._trainer = SimpleNamespace(testing=True, world_size=1)
     losses = []
     module.on_test_epoch_start()
@@ -149,9 +155,10 @@ def test_loss_and_accuracy_are_means_over_labels():
         batch = Batch(torch.zeros(2, 2).long(), None, torch.tensor(labels))
         module.test_step(batch, 0)
         losses += [F.cross_entropy(logits, y) for y in batch.labels.flatten() if y >= 0]
-    loss, accuracy, scored, examples = module.evaluation.mean()
-    assert (accuracy, scored, examples) == (2 / 4, 4, 4)
-    assert loss == pytest.approx(float(sum(losses) / 4))
+    measured = module.evaluation.read()
+    assert measured[1:] == (2, 4, 4)
+    assert module.score_of(measured) == 50
+    assert measured.loss == pytest.approx(float(sum(losses) / 4))
     answered = module.answers()
     assert (answered.answers.tolist(), answered.labels.tolist()) == ([2] * 4, [2, 2, 0, 1])
 
@@ -187,7 +194,7 @@ def test_optimiser_steps_are_counted(accumulate: int, steps: int):
         limit_val_batches=1,
         log_every_n_steps=1,
     )
-    trainer.fit(LRAModule(network, recipe, classes=8), loader, loader)
+    trainer.fit(LRAModule(network, recipe, asked(8)), loader, loader)
     assert trainer.global_step == steps
     assert network.attention.age == steps
     assert draws == list(range(2, steps + 1))  # age is not reset by the stand-in
@@ -197,7 +204,7 @@ def test_a_checkpoint_holds_the_state_of_each_process(monkeypatch: pytest.Monkey
     """One file holds it for all; the first one's sums in all of them would count it twice."""
     modules = []
     for rank in range(2):
-        module = LRAModule(nn.Linear(1, 1), None, classes=2, seed=3)
+        module = LRAModule(nn.Linear(1, 1), None, asked(2), seed=3)
         module._trainer = SimpleNamespace(world_size=2, global_rank=rank)  # type: ignore[assignment]
         module.meter.sums = torch.tensor([1.0, 2.0, 3.0, 3.0]) + rank
         modules.append(module)

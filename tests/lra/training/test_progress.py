@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from lra.metrics.metric import get
 from lra.training import progress
-from lra.training.module import LossMeter
+from lra.training.module import LRAModule, Meter
 from lra.training.progress import ProgressReport
 
 
@@ -31,14 +33,20 @@ def shown(monkeypatch, capsys):
         run = SimpleNamespace(trainer=settings)
         folder: Any = SimpleNamespace(run=run, progress=lambda step, steps: None)
         trainer: Any = SimpleNamespace(is_global_zero=True, max_steps=50_000, global_step=0)
-        trainer.callback_metrics = {"dev/loss": 2.0, "dev/accuracy": 0.345}
+        trainer.callback_metrics = {"dev/loss": 2.0}
         clock = SimpleNamespace(steps={"starting": 1, "training": 0})
         seconds = {"starting": 100.0}  # of the first step, which does not count
         others = ("training", "evaluation")
         clock.read = lambda: seconds | dict.fromkeys(others, clock.steps["training"] / 2)
-        module: Any = SimpleNamespace(meter=LossMeter(), clock=clock, device=torch.device("cpu"))
-        choice = torch.arange(16) // 9  # 7 of 16 are 1
-        module.meter.update(torch.tensor(1.234), choice, torch.ones(16).long())
+        module: Any = SimpleNamespace(
+            meter=Meter(),
+            clock=clock,
+            device=torch.device("cpu"),
+            metric=get("accuracy"),
+            evaluated={"dev": {"score": 34.5}},
+        )
+        module.score_of = partial(LRAModule.score_of, module)
+        module.meter.update(torch.tensor(1.234), torch.tensor(7), torch.tensor(16), 16)
         report = ProgressReport(folder)
         report.on_train_start(trainer, module)
         for step in range(1, 301):
@@ -56,18 +64,20 @@ def shown(monkeypatch, capsys):
     return show
 
 
-NUMBERS = "loss 1.234  acc 43.8%  dev 34.5%  1.0 steps/s  13:48:20 left"
+NUMBERS = "loss 1.234  train 43.8 %  dev 34.5 %  1.0 steps/s  13:48:20 left"
 
 
 def test_a_bar_has_step_numbers_and_time_left(shown):
     lines = shown("bar", 90)
-    assert "  step   100/50000  dev loss 2.000  dev acc 34.5%" in lines
+    assert "  step   100/50000  dev loss 2.000  dev accuracy 34.5 %" in lines
     assert re.fullmatch(rf"step   300/50000 [━╸╺ ]+ {NUMBERS}", lines[-1])
 
 
 def test_without_a_terminal_there_are_plain_lines(shown):
     lines = shown("lines")
-    assert lines[0] == "  step     1/50000  loss 1.234  acc 43.8%"  # nothing is known of the rest
+    assert (
+        lines[0] == "  step     1/50000  loss 1.234  train 43.8 %"
+    )  # nothing is known of the rest
     assert lines[-1] == f"  step   300/50000  {NUMBERS}"
     assert shown("off") == []
 

@@ -28,6 +28,7 @@ from lra.training.run import build
 from lra.training.trainer import trainer_for
 
 from ..conftest import SMALL, command
+from ..synthetic import selected
 
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2")
 
@@ -58,7 +59,7 @@ def test_the_output_names_each_phase_and_ends_with_the_record(finished):
     lines = output.strip().splitlines()
     for phase in ("task ", "attention ", "compute ", "training ", "run ", "  step "):
         assert any(line.startswith(phase) for line in lines), phase
-    assert re.search(r"loss .*acc .*steps/s .*left\n", output)
+    assert re.search(r"loss .*train .*steps/s .*left\n", output)
     assert lines[-1] == f"record: {folder / 'result.json'}"
 
 
@@ -69,8 +70,8 @@ def test_the_record_holds_what_a_table_needs(finished):
     assert (record["attention"]["name"], record["steps"], record["batch"]) == ("linear", 30, 8)
     assert record["compute"]["reference"]["attention"] == "uniform"
     assert record["compute"]["reference"]["flops"] > 1
-    assert sum(record["test"]["predicted"]) == record["test"]["examples"]
-    assert 0 < record["data"]["majority"] < 1
+    assert sum(selected(record)["predicted"]) == selected(record)["examples"]
+    assert 0 < record["floor"] < 100
     assert min(record["steps_per_second"], record["peak_memory_mib"]) > 0
     assert (record["machine"]["kind"], record["machine"]["threads"]) == ("cpu", 1)
 
@@ -81,19 +82,19 @@ def test_the_reported_checkpoint_is_the_best_on_dev(finished):
         read_metrics(finished[1] / "metrics.csv"),
     )
     assert [int(r["step"]) for r in rows if r["train_loss"]] == [*range(2, 31, 2)]
-    dev = {int(r["step"]): float(r["dev_accuracy"]) for r in rows if r["dev_accuracy"]}
+    dev = {int(r["step"]): float(r["dev_score"]) for r in rows if r["dev_score"]}
     assert list(dev) == [10, 20, 30]
-    assert record["test"]["select"] == "best"
-    assert record["dev"]["accuracy"] == pytest.approx(max(dev.values()), abs=1e-6)
-    assert dev[record["test"]["step"]] == max(dev.values())
+    assert record["select"] == "best"
+    assert record["dev"]["score"] == pytest.approx(max(dev.values()), abs=1e-6)
+    assert dev[selected(record)["step"]] == max(dev.values())
 
 
 @pytest.mark.parametrize(("rule", "best"), [("select=last", (2, 4)), ("select_after=1.0", (None,))])
 def test_a_protocol_may_report_the_last_checkpoint(small, rule: str, best: tuple[int | None]):
     """Though there is a best one, or because none is kept."""
     record = read_json(runner.train(small(f"protocol.evaluation.{rule}", *SHORT)))
-    assert (record["test"]["select"], record["test"]["step"]) == ("last", 4)
-    assert (record["test_best"] or {"step": None})["step"] in best
+    assert (record["select"], selected(record)["step"]) == ("last", 4)
+    assert record["stages"].get("best", {"step": None})["step"] in best
 
 
 DAMAGED = [  # file, the file of a finished run that it is made of, how, and what is said
@@ -177,13 +178,13 @@ def test_two_processes_train_what_one_does(small, train, tmp_path):
     one, two = (read_metrics(next((tmp_path / d).rglob("metrics.csv"))) for d in ("runs", "two"))
     assert len(one) == len(two)
     for a, b in zip(one, two, strict=True):
-        for key in ("train_loss", "dev_loss", "dev_accuracy", "lr"):
+        for key in ("train_loss", "dev_loss", "dev_score", "lr"):
             if a[key]:
                 assert float(a[key]) == pytest.approx(float(b[key]), rel=1e-3), (a["step"], key)
     first, second = records = [load_records([tmp_path / d])[0] for d in ("runs", "two")]
     assert second["machine.processes"] == second["settings.processes"] == 2
     assert "processes" not in first["settings"]
-    assert first["test.examples"] == second["test.examples"]
+    assert first.stage["examples"] == second.stage["examples"]
     assert first["identity"] == small(*still).experiment.identity(first["data.fingerprint"])
     same = small(*still, "trainer.devices=2")
     assert second["identity"] == same.experiment.identity(first["data.fingerprint"])
