@@ -34,7 +34,7 @@ def test_costs_seeds_and_dead_queries(
                     task="recall",
                     pairs=pairs,
                     options=options,
-                    test__dead_rows=0.1 * seed,
+                    stages__best__dead_rows=0.1 * seed,
                 )
     for pairs in (32, 64):
         make("linear", 0.9, task="recall", pairs=pairs)

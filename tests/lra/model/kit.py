@@ -20,6 +20,7 @@ class Task:
     stack: int = 1
     per_token: bool = False
     dual: bool = False
+    causal: bool = False
     grid: tuple[int, int] | None = None
 
 
