@@ -92,7 +92,10 @@ def test_a_gate_on_the_hidden_states_counts_no_projection_as_its_own(gates: str)
 
 @pytest.mark.parametrize("attention", sorted({*luna.names()} - {"uniform"}))
 def test_flops_grow_as_declared(attention: str):
-    growth = head_flops(attention, 2**15) / head_flops(attention, 2**14)
+    """An attention may have landmarks or samples, whose cost counts at short lengths; a mixer may
+    be a loop over tokens, which is slow to count."""
+    n = 2**11 if issubclass(luna.get(attention), luna.Mixer) else 2**14
+    growth = head_flops(attention, 2 * n) / head_flops(attention, n)
     assert growth < 2.2 if luna.get(attention).declared.linear_in_n else growth > 3.8
 
 
