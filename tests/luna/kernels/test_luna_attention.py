@@ -125,9 +125,10 @@ def test_options(place: Place, options: dict[str, Any], causal: bool):
 def test_another_divisor(place: Place, nonneg: bool | str, causal: bool):
     """normalise=rms divides the sums of values outside of the kernels."""
     attention, dense = (
-        build(how, causal=causal, nonneg=nonneg, normalise="rms") for how in ("fused", "dense")
+        build(how, causal=causal, nonneg=nonneg, normalise="rms", heads=1)
+        for how in ("fused", "dense")
     )
-    qkv, mask = tensors(70, e=8), scattered(70)
+    qkv, mask = tensors(70, H=1, e=8), scattered(70)
     results = attended_at(place, attention, qkv, mask)
     assert_close(results, attended(dense, qkv, mask), place.close)
 
@@ -187,7 +188,7 @@ def test_nothing_is_read_at_padding_or_before_it_is_written(
     place: Place, causal: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """Not even NaN, without the module's own masking before and after."""
-    attention, mask, clean = build(causal=causal), scattered(70), tensors(70)
+    attention, mask, clean = build(causal=causal, heads=1), scattered(70), tensors(70, H=1)
     pad = ~mask[:, None, :, None]
     dirty = leaves(*(t.masked_fill(pad, torch.nan) for t in clean))
     monkeypatch.setattr(attention, "forward", lambda *call: attention.attend(*call, None))
