@@ -1,4 +1,4 @@
-"""Counting imports no compiler, and leaves it as it was."""
+"""Counting and checking import no compiler, and leave it as it was."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from lra.cli import main
 
 compiler = "torch._dynamo"
 main("compute task=listops attention=luna compute=report".split())
+main(["check", "uniform"])
 heavy = (compiler, "pandas", "pytorch_lightning")
 print("imported", [name for name in sys.modules if name.startswith(heavy)])
 
@@ -26,8 +27,9 @@ print("marked", hasattr(counter, MARK))
 """
 
 
-def test_counting_imports_no_compiler():
+def test_counting_and_checking_import_no_compiler():
     done = command("-c", CODE)
     assert "213,418 parameters" in done.stdout, done.stderr
+    assert "'uniform' is what it declares" in done.stdout
     assert "imported []" in done.stdout
     assert done.stdout.splitlines()[-2:] == ["doubled 2.0", "marked False"], done.stderr
