@@ -36,8 +36,10 @@ def test_files_are_the_same_every_time(tmp_path: Path):
 def colours_of(png: Path) -> set[str]:
     """Every colour of a picture, as #rrggbb."""
     with Image.open(png) as image:
-        pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
-    return {"#" + bytes(pixel).hex() for pixel in np.unique(pixels, axis=0)}
+        pixels = np.asarray(image.convert("RGB"), dtype=np.int32)
+    there = np.zeros(2**24, dtype=bool)  # marking takes a tenth of the time of sorting
+    there[pixels @ np.array([2**16, 2**8, 1], dtype=np.int32)] = True
+    return {f"#{colour:06x}" for colour in np.flatnonzero(there)}
 
 
 def test_a_picture_keeps_the_colour_of_every_method(tmp_path: Path):
