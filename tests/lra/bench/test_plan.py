@@ -233,11 +233,30 @@ def exists(group: int) -> bool:
     return True
 
 
-def test_ctrl_c_prints_the_plan(overrides: list[str]):
+# `lra` with costs that are sent and not measured: what a process may do to another is the same.
+SENT = """
+import sys
+from lra.bench import plan
+from lra.cli import main
+from tests.lra.bench.measuring import measured
+plan._send_first_steps = measured
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(["-c", SENT], id="sent"),
+        pytest.param(["-m", "lra"], id="measured", marks=pytest.mark.rest),
+    ],
+)
+def test_ctrl_c_prints_the_plan(program: list[str], overrides: list[str]):
     """Sent, as a terminal does, to both processes: while the second method is being measured, what
     is known of the first is printed, and no traceback."""
     words = [w for w in overrides if not w.startswith("attention=")]
-    running = start("-m", "lra", "plan", "-m", *words, "attention=linear,uniform", new_session=True)
+    words = ["plan", "-m", *words, "attention=linear,uniform"]
+    running = start(*program, *words, new_session=True)
     assert running.stdout is not None
     seen = ""
     while "." not in seen.partition("measuring 1 of 2")[2]:
