@@ -286,7 +286,7 @@ def complete(tmp_path: Path) -> None:
 @pytest.mark.rest
 def test_a_call_that_is_stopped_is_gone_on_with(tmp_path: Path):
     """By SIGTERM while two runs train; without a second time for what was done."""
-    words = command(tmp_path, 3000)
+    words = command(tmp_path, 1200)  # seconds of training
     first = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     end = time.monotonic() + 120
     running: list[Path] = []
