@@ -1,8 +1,8 @@
 """Every recipe of CONTRIBUTING.md, followed to the letter in a fresh copy of the repository.
 
 The blocks of the page are pasted where their first lines say, and its commands are run, with more
-words that make them small. After each recipe those tests must pass that look at every method, task,
-protocol, benchmark, table or figure. ("In a package of your own" is in tests/test_package.py.)
+words that make them small. With all recipes at once those tests must pass that look at every
+method, task, protocol or benchmark. ("In a package of your own" is in tests/test_package.py.)
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ CATALOGUE = (
     "tests/lra/test_cli.py::test_help_lists_the_choices_within_the_terminal",
     "tests/lra/base/test_groups.py::test_what_reads_a_single_file_sees_it_too",
     f"{COMPOSE}::test_every_attention_has_a_config_with_exactly_its_options",
+    f"{COMPOSE}::test_every_file_composes_and_passes_the_schema[protocol-tenth]",
     "tests/luna/test_options.py::test_every_method_with_options_refuses_some",
     "tests/luna/test_testing.py::test_the_mixer_of_contributing_is_what_it_declares",
 )
@@ -113,10 +114,8 @@ def follow(clone: Path, title: str) -> dict[str, str]:
     return {command: run(clone, command) for command in every}
 
 
-def assert_green(clone: Path, *more: str) -> None:
-    """Those tests that look at everything."""
-    plain = ("-n", "0", "-p", "no:cacheprovider")
-    assert " passed" in run_in(clone, "pytest", *plain, *CATALOGUE, *more)
+def pytest_in(clone: Path, *tests: str) -> str:
+    return run_in(clone, "pytest", "-n", "0", "-p", "no:cacheprovider", *tests)
 
 
 def test_every_block_says_where_it_goes():
@@ -156,7 +155,6 @@ def test_a_mixer_with_its_options_and_traits(clone: Path):
     run(clone, "lra train experiment=demo attention=before attention.share=0.3")
     run(clone, "lra list --write")  # from now on the suite asks for all that a method has
     assert passed(run(clone, "make test K=before")) > 30
-    assert_green(clone)
 
 
 @pytest.mark.rest
@@ -182,7 +180,6 @@ def test_a_task(clone: Path):
     assert "differs" not in printed["lra data check foo"]
     assert "done: test accuracy" in printed["lra train task=foo attention=softmax"]
     assert passed(printed["make test K=foo"]) > 3, "that of every task is among them"
-    assert_green(clone)
 
 
 @pytest.mark.rest
@@ -193,8 +190,6 @@ def test_a_protocol(clone: Path):
     run(clone, f"lra train task=listops attention=softmax {TINY_TRAINED}")
     tables = run(clone, "lra table")
     assert {"protocol tenth v1", "protocol luna v1"} <= {*re.findall(r"protocol \w+ v1", tables)}
-    composes = "test_every_file_composes_and_passes_the_schema[protocol-tenth]"
-    assert_green(clone, f"{COMPOSE}::{composes}")
 
 
 @pytest.mark.rest
@@ -204,7 +199,6 @@ def test_a_benchmark(clone: Path):
     rows = [line for line in printed.splitlines() if line.startswith(("| all", "| largest"))]
     assert len(rows) == 5, "time and memory of both, and a ratio"
     assert {path.suffix for path in (clone / "bench").iterdir()} == {".json", ".md", ".png", ".pdf"}
-    assert_green(clone)
 
 
 @pytest.fixture
@@ -240,17 +234,17 @@ def test_a_figure(clone: Path, results: Path):
     paste(clone, FIGURE)
     follow(clone, FIGURE)
     assert (results / "figures/leaderboard_short-listops-size.png").exists()
-    assert_green(clone, "tests/lra/figures/test_tables.py")
+    assert " passed" in pytest_in(clone, "tests/lra/figures/test_tables.py")
 
 
 @pytest.mark.rest
-def test_all_recipes_at_once(clone: Path):
-    """What one pastes fits what another does, and the types are right."""
-    (clone / "results").unlink()
-    (clone / "results").mkdir()
-    shutil.copy(REPOSITORY / "results/tables.yaml", clone / "results")
+def test_all_recipes_at_once(clone: Path, results: Path):
+    """What one pastes fits what another does, what looks at everything finds each in its place, and
+    the types are right."""
     for title in PASTED:
         paste(clone, title)
     if (known := REPOSITORY / ".mypy_cache").exists():  # by `make lint`, mostly of torch
         shutil.copytree(known, clone / ".mypy_cache")
     run_in(clone, "mypy")
+    run(clone, "lra list --write")
+    assert " passed" in pytest_in(clone, *CATALOGUE)
