@@ -2,7 +2,8 @@
 imported; log handlers that outlive a test; which quarter of the tests marked `rest` runs.
 
 `make test` leaves out what is marked `rest`, `make test-all` runs everything, and CI runs the first
-and a quarter of the rest: another one each day, so that four days see all of it.
+and a quarter of the rest: another one each day, so that four days see all of it. A test of many
+seconds says in which it is, `@pytest.mark.rest(3)`, so that all four take about as long.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def chosen_quarter(word: str, day: date) -> int:
     return int(word)
 
 
-def quarter_of(name: str) -> int:
-    """By the test's name alone: no other test, and no order of them, moves it."""
-    return zlib.crc32(name.encode()) % QUARTERS + 1
+def quarter_of(name: str, chosen: int | None = None) -> int:
+    """The one that the mark names, or by the test's name alone: no other test, and no order of
+    them, moves it."""
+    return chosen or zlib.crc32(name.encode()) % QUARTERS + 1
 
 
 def split(items: list[pytest.Item], quarter: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -65,8 +67,9 @@ def split(items: list[pytest.Item], quarter: int) -> tuple[list[pytest.Item], li
     what does not."""
     parts: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
     for item in items:
-        rest = item.get_closest_marker("rest") is not None
-        parts[rest and quarter_of(item.nodeid) != quarter].append(item)
+        rest = item.get_closest_marker("rest")
+        out = rest is not None and quarter_of(item.nodeid, *rest.args) != quarter
+        parts[out].append(item)
     return parts
 
 

@@ -25,12 +25,17 @@ def test_always(n):
 @pytest.mark.parametrize("n", range(40))
 def test_rest(n):
     pass
+
+@pytest.mark.rest(3)
+@pytest.mark.parametrize("n", range(9))
+def test_third(n):
+    pass
 """
 
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    """A folder with tests, of which 40 are marked."""
+    """A folder with tests, of which 49 are marked."""
     (tmp_path / "test_some.py").write_text(SUITE, encoding="utf-8")
     return tmp_path
 
@@ -55,6 +60,10 @@ def test_four_quarters_run_everything_and_the_rest_once(suite: Path):
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"quarter {quarter} of 4 of the tests marked rest" in done.stdout
         ran += [line.split()[0] for line in done.stdout.splitlines() if " PASSED" in line]
+        assert (" test_some.py::test_third" in " ".join(ran)) == (quarter >= "3")
+    third = [name for name in ran if "test_third" in name]
+    assert sorted(third) == sorted(f"test_some.py::test_third[{n}]" for n in range(9))
+    ran = [name for name in ran if name not in third]
     rest = [name for name in ran if "test_rest" in name]
     assert sorted(rest) == sorted(f"test_some.py::test_rest[{n}]" for n in range(40))
     assert sorted(ran) == sorted(rest + 4 * [f"test_some.py::test_always[{n}]" for n in range(10)])
