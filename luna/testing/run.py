@@ -102,22 +102,27 @@ class Result:
 def check(case: Case, *, slow: bool = False) -> Iterator[Result]:
     """Run every check that applies, one after the other. An excuse that is not needed is a problem
     too."""
+    exempt = exempt_of(case)
     for one in CHECKS:
         if not one.applies(case) or (one.slow and not slow):
             continue
         began = time.perf_counter()
         problem = problem_of(one, case)
         seconds = time.perf_counter() - began
-        reason = excuse_of(one, case)
+        reason = excuse_of(one, exempt)
         if reason and not problem:
             problem = f"it is exempt ({reason}) and holds: take '{one.name}' out of exempt"
             reason = ""
         yield Result(one.name, "" if reason else problem, reason, seconds)
 
 
-def excuse_of(one: Check, case: Case) -> str:
+def exempt_of(case: Case) -> dict[str, str]:
+    """What a method declares that it is exempt from, and why."""
+    return case.mixer().traits().exempt
+
+
+def excuse_of(one: Check, exempt: dict[str, str]) -> str:
     """Why a method is exempt from a check, if it is."""
-    exempt: dict[str, str] = case.mixer().traits().exempt
     return exempt.get(one.excuse or one.name, "")
 
 
