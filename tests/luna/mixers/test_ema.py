@@ -124,3 +124,13 @@ def test_long_sequences_in_float32_and_bfloat16():
     assert (single - exact).norm() / exact.norm() < 1e-5
     half = mixer(x.bfloat16())
     assert (half - exact).norm() / exact.norm() < 2e-2
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_flops_by_hand(causal: bool):
+    """Two projections of 8 x 8, 8 kernels of 4 averages and 64 lags, 3 FFTs of length 128."""
+    kernels = (1 if causal else 2) * 8 * 64 * 4 * 2
+    transforms = 3 * 8 * 5 * 64 * 7 + 8 * 65 * 6
+    x = torch.empty(3, 64, 8)
+    expected = 3 * (64 * 4 * 8 * 8 + kernels + transforms)
+    assert ema(dims=4, causal=causal).flops(x) == expected

@@ -87,3 +87,13 @@ def test_the_authors_numbers():
     expected = [0.596636, 0.557207, 0.496651, 0.415431, 0.314984, 0.197981]
     expected += [2.159323, 1.938166, 1.672720, 1.368499, 1.031851, 0.669873]
     torch.testing.assert_close(y.flatten(), torch.tensor(expected).double(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_flops_by_hand(causal: bool):
+    """Two projections of 8 x 8, 8 kernels of 4 complex numbers and 64 lags, 3 FFTs of 128."""
+    kernels = (1 if causal else 2) * 8 * 64 * 4 * 8
+    transforms = 3 * 8 * 5 * 64 * 7 + 8 * 65 * 6
+    x = torch.empty(3, 64, 8)
+    expected = 3 * (64 * 4 * 8 * 8 + kernels + transforms)
+    assert s4d(state=8, causal=causal).flops(x) == expected
