@@ -35,7 +35,7 @@ demo: $(RUN_STAMP) ## train luna, linear and softmax on a small ListOps and prin
 		$(PY) train.py experiment=demo attention=$$attention || exit 1; echo; done
 	@$(VENV)/bin/lra table --runs runs/demo
 
-test: $(STAMP) ## run the tests in 8 minutes; all of one method's with K=name
+test: $(STAMP) ## run the tests in 6 minutes; all of one method's with K=name
 	@$(PYTEST) $(if $(K),-k '$(K)',$(if $(QUARTER),--quarter $(QUARTER),-m 'not rest'))
 
 test-all: $(STAMP) ## run all tests, those marked rest too
