@@ -22,9 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import LunaError, Mask, Mixer, Paper, Place, Traits, at_least, register
-from luna.mixers.s4d import convolve
-
-CHUNK = 64  # of tokens in the causal form, and of lags; no result depends on it
+from luna.diagonal import convolve, kernel, run
 
 
 class Averages(nn.Module):
@@ -51,19 +49,6 @@ class Averages(nn.Module):
         """K (E, n)."""
         log_r, given, taken = self.system()
         return kernel(given * taken, log_r, n)
-
-
-def powers(log_r: Tensor, n: int) -> Tensor:
-    """r^l for l = 0 ... n - 1: (E, N, n)."""
-    lags = torch.arange(n, dtype=log_r.dtype, device=log_r.device)
-    return (log_r.unsqueeze(-1) * lags).exp()
-
-
-def kernel(weights: Tensor, log_r: Tensor, n: int) -> Tensor:
-    """sum_m weights_m r_m^l, (E, n), with l a row and a column of a table, so that no tensor is
-    (E, N, n)."""
-    rows = weights.unsqueeze(-1) * powers(CHUNK * log_r, -(-n // CHUNK))
-    return (rows.mT @ powers(log_r, CHUNK)).flatten(1)[:, :n]
 
 
 @register("ema")
@@ -104,22 +89,10 @@ class EMA(Mixer):
         return self.outward(F.silu(y + self.omega * u))
 
     def mix_from(self, state: Any, x: Tensor, mask: Mask) -> tuple[Any, Tensor]:
-        """The averages s (B, E, N) after these tokens, and their outputs, chunk by chunk."""
-        u, (log_r, given, taken) = self.inward(x), self.ahead.system()
-        s = u.new_zeros(len(x), *given.shape) if state is None else state[0]
-        length = min(CHUNK, x.shape[1])
-        power, places = powers(log_r, length + 1), torch.arange(length, device=x.device)
-        lag = places.unsqueeze(1) - places
-        K = kernel(given * taken, log_r, length)
-        inside = K[:, lag.clamp(min=0)].masked_fill(lag < 0, 0)  # (E, i, j)
-        out = []
-        for part in u.split(CHUNK, 1):
-            n = part.shape[1]
-            y = torch.einsum("eij,bje->bie", inside[:, :n, :n], part)
-            out.append(y + torch.einsum("bem,emi->bie", s * taken, power[..., 1 : n + 1]))
-            fed = given.unsqueeze(-1) * power[..., :n].flip(-1)
-            s = power[..., n] * s + torch.einsum("emi,bie->bem", fed, part)
-        return (s,), self.outward(F.silu(torch.cat(out, 1) + self.omega * u))
+        """The averages s (B, E, N) after these tokens, and their outputs."""
+        u = self.inward(x)
+        s, y = run(u, *self.ahead.system(), None if state is None else state[0])
+        return (s,), self.outward(F.silu(y + self.omega * u))
 
     def flops(self, x: Tensor, *_: Any) -> int:
         """Projections, kernels (2 a multiply-add), 3 FFTs, a product of spectra."""

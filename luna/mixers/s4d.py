@@ -1,44 +1,59 @@
-"""S4D: a linear system with a diagonal complex matrix for every channel. Gu et al. (2022),
+"""S4D: a linear system with a diagonal matrix for every channel. Gu et al. (2022),
 https://arxiv.org/abs/2206.11893
 
     s_t = e^z s_(t-1) + b u_t     z = dt A, b = (e^z - 1) / A (zero-order hold), u_t = W_u x_t
     y_t = 2 Re(c . s_t) + d u_t   N / 2 states, one of each pair of conjugates
     out_t = W_o gelu(y_t)         both ways: and 2 Re(c' . s'_(t+1)), s' running from the end
+
+A begins (`init`, section 4 of the paper), for n = 0, 1, ...
+
+    lin    -1/2 + i pi n
+    inv    -1/2 + i (N / pi) (N / (2 n + 1) - 1)
+    legs   the eigenvalues of HiPPO-LegS without its part of low rank: Re = -1/2
+    real   -(n + 1), N real states: decays without oscillation
+
+and c as complex normal, of `legs` times the input of HiPPO-LegS in these coordinates, at most 2 as
+in the authors' code: only the product of input and output counts, so the input needs no parameters.
+The authors' block ends in a gated map in place of W_o: out_t = (W_1 y') sigmoid(W_2 y') with
+y' = gelu(y_t) (`output=glu`), and has no W_u.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import LunaError, Mask, Mixer, Paper, Place, Rate, Traits, register
+from luna.diagonal import convolve, kernel, run
 
-CHUNK = 64  # of tokens in the causal form, and of lags; no result depends on it
-
-
-def powers(z: Tensor, n: int) -> Tensor:
-    """e^(z l) for l = 0 ... n - 1: (E, N / 2, n)."""
-    lags = torch.arange(n, dtype=z.real.dtype, device=z.device)
-    return torch.polar((z.real.unsqueeze(-1) * lags).exp(), z.imag.unsqueeze(-1) * lags)
+Init = Literal["lin", "inv", "legs", "real"]
+LARGEST_INPUT = 2.0
 
 
-def kernel(weights: Tensor, z: Tensor, n: int) -> Tensor:
-    """2 Re(c b . e^(z l)), (E, n), of weights c b (E, N / 2): a Vandermonde product. With l a row
-    and a column of a table its powers are products of few, and no tensor is (E, N / 2, n)."""
-    rows = weights.unsqueeze(-1) * powers(CHUNK * z, -(-n // CHUNK))
-    return 2 * (rows.mT @ powers(z, CHUNK)).real.flatten(1)[:, :n]
+def frequencies(init: Init, N: int) -> Tensor:
+    """Im A, (N / 2)."""
+    n = torch.arange(N // 2)
+    if init == "lin":
+        return math.pi * n
+    if init == "inv":
+        return N / math.pi * (N / (2 * n + 1) - 1)
+    return hippo(N)[0]
 
 
-def convolve(u: Tensor, ahead: Tensor, back: Tensor) -> Tensor:
-    """Sums over j <= i of ahead[i - j] u_j and over j > i of back[j - i - 1] u_j, for u (B, E, n)
-    and kernels (E, n). A circle of 2 n places has room for both."""
-    n = u.shape[-1]
-    circle = torch.cat([ahead, back.flip(-1)], -1)
-    return torch.fft.irfft(torch.fft.rfft(u, 2 * n) * torch.fft.rfft(circle), 2 * n)[..., :n]
+def hippo(N: int) -> tuple[Tensor, Tensor]:
+    """The positive eigenvalues of i (A + p p^T + 1/2) for the matrix A of HiPPO-LegS, falling, and
+    the sizes of its input in their coordinates, (N / 2)."""
+    degree = 2 * torch.arange(N, dtype=torch.float64) + 1
+    root = degree.sqrt()
+    below = (root.unsqueeze(1) * root).tril(-1)
+    skew = (below.mT - below) / 2  # A_nk = -root_n root_k for k < n, p_n = root_n / sqrt(2)
+    values, vectors = torch.linalg.eigh(1j * skew)
+    inputs = (vectors.mH @ root.to(vectors.dtype)).abs()
+    return values[N // 2 :].flip(0).float(), inputs[N // 2 :].flip(0).float()
 
 
 @register("s4d")
@@ -50,60 +65,88 @@ class S4D(Mixer):
     )
     complexity = "O(n E (E + N + log n))"
     declared = Traits(causal_form=True, equivariant=False, holes_are_time=True)
-    rates = dict.fromkeys(("log_dt", "log_decay", "frequency"), Rate(highest=1e-3, decay=False))
+    rates = dict.fromkeys(("log_dt", "A_*"), Rate(highest=1e-3, decay=False))
 
-    def __init__(self, place: Place, *, state: int = 16):
+    def __init__(
+        self,
+        place: Place,
+        *,
+        state: int = 64,
+        init: Init = "lin",
+        output: Literal["linear", "glu"] = "linear",
+    ):
         super().__init__(place)
         if state < 2 or state % 2:
             raise LunaError(f"s4d.state must be even and at least 2, got {state}")
-        E, pairs = place.d_model, state // 2
+        E, self.real = place.d_model, init == "real"
         # Real numbers alone, for .double() leaves complex parameters as they are.
         self.log_dt = nn.Parameter(torch.empty(E).uniform_(math.log(1e-3), math.log(0.1)))
-        self.log_decay = nn.Parameter(torch.full((E, pairs), math.log(0.5)))  # Re A = -1/2
-        self.frequency = nn.Parameter(math.pi * torch.arange(pairs).float().repeat(E, 1))  # S4D-Lin
-        self.c = nn.Parameter(torch.randn(E, pairs, 2) * math.sqrt(0.5))
+        if self.real:
+            self.A_log_decay = nn.Parameter(torch.arange(1.0, state + 1).log().repeat(E, 1))
+        else:
+            self.A_log_decay = nn.Parameter(torch.full((E, state // 2), math.log(0.5)))
+            self.A_frequency = nn.Parameter(frequencies(init, state).float().repeat(E, 1))
+        scale = hippo(state)[1].clamp(max=LARGEST_INPUT) if init == "legs" else torch.ones(1)
+        self.c = self._draw(scale)
         if not self.causal:
-            self.c_back = nn.Parameter(torch.randn(E, pairs, 2) * math.sqrt(0.5))
+            self.c_back = self._draw(scale)
         self.d = nn.Parameter(torch.randn(E))
         self.inward = nn.Linear(E, E, bias=False)  # so that u is 0 where x is: at padding
-        self.outward = nn.Linear(E, E)
+        self.outward = nn.Linear(E, E) if output == "linear" else Gated(E)
+
+    def _draw(self, scale: Tensor) -> nn.Parameter:
+        """Normal numbers, real (E, N), or complex of unit variance (E, N / 2, 2)."""
+        shape = self.A_log_decay.shape
+        if self.real:
+            return nn.Parameter(torch.randn(shape))
+        return nn.Parameter(torch.randn(*shape, 2) * math.sqrt(0.5) * scale.unsqueeze(-1))
 
     def mix(self, x: Tensor, mask: Mask) -> Tensor:
         """x (B, n, E), 0 at padding: a token that adds nothing, while time goes on."""
         if self.causal:  # an FFT's rounding would carry later tokens into earlier outputs
             return self.mix_from(None, x, mask)[1]
         u, (z, b) = self.inward(x), self.system()
-        both = (torch.view_as_complex(c) * b for c in (self.c, self.c_back))
+        both = (self.taken(c) * b for c in (self.c, self.c_back))
         ahead, back = (kernel(weights, z, x.shape[1]) for weights in both)
         return self.outward(F.gelu(convolve(u.mT, ahead, back).mT + self.d * u))
 
     def mix_from(self, state: Any, x: Tensor, mask: Mask) -> tuple[Any, Tensor]:
-        """The state s (B, E, N / 2) after these tokens, and their outputs, chunk by chunk."""
-        u, (z, b), c = self.inward(x), self.system(), torch.view_as_complex(self.c)
-        s = b.new_zeros(len(x), *b.shape) if state is None else state[0]
-        length = min(CHUNK, x.shape[1])
-        power, places = powers(z, length + 1), torch.arange(length, device=x.device)
-        lag = places.unsqueeze(1) - places
-        inside = kernel(c * b, z, length)[:, lag.clamp(min=0)].masked_fill(lag < 0, 0)  # (E, i, j)
-        out = []
-        for part in u.split(CHUNK, 1):
-            n = part.shape[1]
-            y = torch.einsum("eij,bje->bie", inside[:, :n, :n], part)
-            out.append(y + 2 * torch.einsum("bem,emi->bie", s * c, power[..., 1 : n + 1]).real)
-            fed = b.unsqueeze(-1) * power[..., :n].flip(-1)
-            s = power[..., n] * s + torch.einsum("emi,bie->bem", fed, part.to(fed.dtype))
-        return (s,), self.outward(F.gelu(torch.cat(out, 1) + self.d * u))
+        """The state s (B, E, N / 2 or N) after these tokens, and their outputs."""
+        u, (z, b) = self.inward(x), self.system()
+        s, y = run(u, z, b, self.taken(self.c), None if state is None else state[0])
+        return (s,), self.outward(F.gelu(y + self.d * u))
 
     def system(self) -> tuple[Tensor, Tensor]:
-        """z and b, (E, N / 2). e^z - 1 is written without the cancellation of a small z."""
-        A = torch.complex(-self.log_decay.exp(), self.frequency)
-        z = self.log_dt.exp().unsqueeze(-1) * A
+        """z and b, (E, N / 2 or N). e^z - 1 is written without the cancellation of a small z."""
+        dt, decay = self.log_dt.exp().unsqueeze(-1), -self.A_log_decay.exp()
+        if self.real:
+            return dt * decay, torch.expm1(dt * decay) / decay
+        A = torch.complex(decay, self.A_frequency)
+        z = dt * A
         real = torch.expm1(z.real) * z.imag.cos() - 2 * (z.imag / 2).sin().square()
         return z, torch.complex(real, z.real.exp() * z.imag.sin()) / A
 
+    def taken(self, c: Tensor) -> Tensor:
+        """What the output takes of a state, whose real part counts: of a pair of conjugates 2 c."""
+        return c if self.real else 2 * torch.view_as_complex(c)
+
     def flops(self, x: Tensor, *_: Any) -> int:
-        """Projections, kernels (8 a complex multiply-add), 3 FFTs, a product of spectra."""
+        """Projections, kernels (2 a multiply-add, 8 a complex one), 3 FFTs, a product of
+        spectra."""
         B, n, E = x.shape
-        kernels = 8 * (1 if self.causal else 2) * self.log_decay.numel() * n
+        directions = 1 if self.causal else 2
+        kernels = (2 if self.real else 8) * directions * self.A_log_decay.numel() * n
         fft = E * (3 * 5 * n * math.ceil(math.log2(2 * n)) + 6 * (n + 1))
-        return B * (4 * n * E * E + kernels + fft)
+        maps = 3 if isinstance(self.outward, Gated) else 2
+        return B * (maps * 2 * n * E * E + kernels + fft)
+
+
+class Gated(nn.Module):
+    """(W_1 y) sigmoid(W_2 y)."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.maps = nn.Linear(channels, 2 * channels)
+
+    def forward(self, y: Tensor) -> Tensor:
+        return F.glu(self.maps(y), -1)

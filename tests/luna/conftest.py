@@ -47,6 +47,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "linear": [{"normalise": "abs"}, {"normalise": "rms"}],
     "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}, {"normalise": "rms"}],
     "reformer": [{"chunk": 8}],
+    "s4d": [{"init": "real", "output": "glu"}],
     "skyformer": [{"landmarks": 8}],
     "rff": [{"normalise": "abs"}, {"normalise": "rms"}],
     "synthesizer": [

@@ -87,6 +87,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("rff", {"eps": 0.0}, "eps must be greater than 0"),
     ("s4d", {"state": 0}, "s4d.state must be even and at least 2, got 0"),
     ("s4d", {"state": 7}, "s4d.state must be even and at least 2, got 7"),
+    ("s4d", {"init": "hippo"}, "s4d.init must be one of 'lin', 'inv', 'legs', 'real'"),
     ("skyformer", {"landmarks": 0}, "even and at least 2"),
     ("skyformer", {"landmarks": 7}, "even and at least 2"),
     ("skyformer", {"ridge": -0.1}, "at least 0"),

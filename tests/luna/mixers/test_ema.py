@@ -11,7 +11,8 @@ from torch import Tensor
 
 import luna
 from luna import LunaError
-from luna.mixers.ema import EMA, Averages, kernel
+from luna.diagonal import kernel
+from luna.mixers.ema import EMA, Averages
 
 from ..kit import assert_golden, wave
 

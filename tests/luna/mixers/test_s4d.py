@@ -10,53 +10,121 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import luna
-from luna.mixers.s4d import convolve, kernel
+from luna.diagonal import CHUNK, convolve, kernel, powers
+from luna.mixers.s4d import S4D
+
+from ..kit import Sizes, assert_golden, wave
+
+INITS = ("lin", "inv", "legs", "real")
 
 
-def s4d(**options):
+def s4d(**options) -> S4D:
     torch.manual_seed(0)
     return luna.mixer("s4d", n_heads=1, max_len=256, **{"d_model": 8, **options}).double()
 
 
-def wave(shape: tuple[int, ...], shift: float, scale: float = 1.0) -> Tensor:
-    """Numbers that every machine makes alike."""
-    steps = torch.arange(math.prod(shape), dtype=torch.float64)
-    return scale * torch.sin(0.1 * steps + shift).reshape(shape)
-
-
-def recurrence(z: Tensor, b: Tensor, c: Tensor, u: Tensor) -> Tensor:
-    """2 Re(c . s_t), (B, n, E), of inputs u (B, n, E), one token after the other."""
-    s, out = torch.zeros_like(b), []
+def recurrence(mixer: S4D, c: Tensor, u: Tensor) -> Tensor:
+    """2 Re(c . s_t), or c . s_t of real states, (B, n, E), one token after the other."""
+    dt, A = mixer.log_dt.exp().unsqueeze(-1), -mixer.A_log_decay.exp()
+    if not mixer.real:
+        A, c = torch.complex(A, mixer.A_frequency), 2 * torch.view_as_complex(c)
+    s, out = torch.zeros_like(A), []
     for u_t in u.unbind(1):
-        s = z.exp() * s + b * u_t.unsqueeze(-1)  # (B, E, N / 2)
-        out.append(2 * (torch.view_as_complex(c) * s).sum(-1).real)
+        s = (dt * A).exp() * s + ((dt * A).exp() - 1) / A * u_t.unsqueeze(-1)  # (B, E, N / 2)
+        out.append((c * s).sum(-1).real)
     return torch.stack(out, 1)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("n", [1, 37, 150])
-def test_it_is_the_recurrence(causal, n):
-    mixer = s4d(causal=causal)
+@pytest.mark.parametrize("n", [1, CHUNK, CHUNK + 1, 2 * CHUNK + 22])
+@pytest.mark.parametrize("init", INITS)
+def test_it_is_the_recurrence(causal: bool, n: int, init: str):
+    mixer = s4d(causal=causal, init=init, state=4, output="glu" if n == 1 else "linear")
     x = torch.randn(2, n, 8).double()
-    z, b = mixer.system()
     u = mixer.inward(x)
-    y = recurrence(z, b, mixer.c, u) + mixer.d * u
+    y = recurrence(mixer, mixer.c, u) + mixer.d * u
     if not causal:  # what the other direction knew one token earlier
-        back = recurrence(z, b, mixer.c_back, u.flip(1)).flip(1)
+        back = recurrence(mixer, mixer.c_back, u.flip(1)).flip(1)
         y = y + F.pad(back[:, 1:], (0, 0, 0, 1))
-    expected = mixer.outward(F.gelu(y))
+    y = F.gelu(y)
+    if n == 1:
+        value, gate = mixer.outward.maps(y).chunk(2, -1)
+        expected = value * gate.sigmoid()
+    else:
+        expected = mixer.outward(y)
     torch.testing.assert_close(mixer(x), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_the_initialisation_is_s4d_lin():
+def test_it_begins_as_the_paper_says():
+    """The frequencies of legs are eigenvalues of the authors' matrix."""
+    inv = [8 / math.pi * (8 / (2 * n + 1) - 1) for n in range(4)]
+    expected = {
+        "lin": [math.pi * n for n in range(4)],
+        "inv": inv,
+        "legs": [19.8574, 5.3542, 1.9578, 0.4275],
+    }
+    for init, frequencies in expected.items():
+        mixer = s4d(init=init, state=8)
+        A = torch.complex(-mixer.A_log_decay.exp(), mixer.A_frequency)
+        of_paper = torch.complex(torch.full((4,), -0.5), torch.tensor(frequencies))
+        torch.testing.assert_close(A, of_paper.expand(8, 4).to(A.dtype), rtol=1e-5, atol=1e-5)
+    decays = s4d(init="real", state=8).A_log_decay.exp()
+    torch.testing.assert_close(decays, torch.arange(1.0, 9.0).double().expand(8, 8))
+
+
+def test_steps_and_outputs_begin_as_drawn():
     mixer = s4d(d_model=512, state=6)
-    A = torch.complex(-mixer.log_decay.exp(), mixer.frequency)
-    expected = torch.tensor([complex(-0.5, math.pi * n) for n in range(3)])
-    torch.testing.assert_close(A, expected.expand(512, 3).to(A.dtype), rtol=1e-6, atol=1e-6)
     dt = mixer.log_dt.exp()
     assert dt.min() > 0.000999
     assert dt.max() < 0.1001
     assert abs(dt.log().mean() - math.log(0.01)) < 0.2  # log-uniform: the mean is the middle
+    assert abs(mixer.c.square().sum(-1).mean() - 1) < 0.1
+    assert abs(s4d(d_model=512, init="real").c.square().mean() - 1) < 0.1
+    # Inputs of HiPPO-LegS, those above 2 counting as 2.
+    sizes = s4d(d_model=512, init="legs").c.square().sum(-1).mean(0).sqrt()
+    assert abs(sizes[0] - 2) < 0.2
+    assert abs(sizes[-1] - 0.5945) < 0.06
+
+
+def test_a_state_without_oscillation_is_a_moving_average():
+    """Real, K[l] = c b q^l with q = e^(-dt (n + 1)), so that one state never changes its sign."""
+    mixer = s4d(init="real", state=2)
+    z, b = mixer.system()
+    K = kernel(b[:, :1], z[:, :1], 200)
+    q = (-mixer.log_dt.exp()).exp().unsqueeze(-1)
+    torch.testing.assert_close(K, (1 - q) * q ** torch.arange(200), rtol=1e-9, atol=0)
+    assert (K.diff() < 0).all()
+
+
+def test_a_kernel_does_not_depend_on_its_length():
+    mixer = s4d()
+    z, b = mixer.system()
+    torch.testing.assert_close(kernel(b, z, 300)[:, :70], kernel(b, z, 70), rtol=0, atol=1e-14)
+
+
+def test_a_long_sequence_fits_into_memory():
+    """65,536 tokens of one head, forward and backward: below 1 GiB, where powers of all lags alone
+    would take half of that for each direction."""
+    mixer = luna.mixer("s4d", d_model=32, n_heads=1, max_len=2**16)
+    x = torch.randn(1, 2**16, 32, requires_grad=True)
+    with Sizes() as sizes:
+        mixer(x).sum().backward()
+    assert sizes.peak < 2**30
+    assert not any(shape.count(2**16) > 1 for shape in sizes.shapes)
+
+
+def test_long_sequences_in_float32():
+    mixer = s4d()
+    x = torch.randn(1, 4096, 8).double()
+    exact = mixer(x)
+    single = mixer.float()(x.float())
+    assert (single - exact).norm() / exact.norm() < 1e-4
+
+
+def test_parameters_are_real():
+    """A complex one would stay in single precision in .double()."""
+    assert all(p.dtype == torch.float64 for p in s4d(init="legs").parameters())
+    assert powers(s4d().system()[0], 3).dtype == torch.complex128
 
 
 def test_the_hold_is_exact_for_short_steps():
@@ -74,19 +142,19 @@ def test_the_authors_numbers():
     mixer = s4d(d_model=2, state=4, causal=True)
     with torch.no_grad():
         mixer.log_dt.copy_(torch.tensor([0.1, 0.05]).double().log())
-        mixer.log_decay.copy_(math.log(0.5) + wave((2, 2), 0, 0.2))
-        mixer.frequency.copy_(math.pi * torch.arange(2) + wave((2, 2), 1, 0.1))
+        mixer.A_log_decay.copy_(math.log(0.5) + wave((2, 2), 0, 0.2))
+        mixer.A_frequency.copy_(math.pi * torch.arange(2) + wave((2, 2), 1, 0.1))
         mixer.c.copy_(wave((2, 2, 2), 0.3))
         z, b = mixer.system()
-        ahead = kernel(torch.view_as_complex(mixer.c) * b, z, 6)
+        ahead = kernel(mixer.taken(mixer.c) * b, z, 6)
     expected = [0.131735, 0.083843, 0.037443, -0.003251, -0.034986, -0.055715]
     expected += [0.133717, 0.115076, 0.095953, 0.076824, 0.058143, 0.040330]
-    torch.testing.assert_close(ahead.flatten(), torch.tensor(expected).double(), rtol=0, atol=1e-6)
+    assert_golden(ahead, expected, 0.679111)
     u = wave((1, 2, 6), 0)
     y = convolve(u, ahead, wave((2, 6), 0.7, 0.5)) + wave((2, 1), 0.2) * u
     expected = [0.596636, 0.557207, 0.496651, 0.415431, 0.314984, 0.197981]
     expected += [2.159323, 1.938166, 1.672720, 1.368499, 1.031851, 0.669873]
-    torch.testing.assert_close(y.flatten(), torch.tensor(expected).double(), rtol=0, atol=1e-6)
+    assert_golden(y, expected, 11.419321)
 
 
 @pytest.mark.parametrize("causal", [False, True])
