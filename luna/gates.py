@@ -76,9 +76,14 @@ class Gates(nn.Module):
 
 @torch.no_grad()
 def begin_with_small_steps(gates: Gates) -> None:
-    """Set the bias of gates whose softplus is a step in time, as Mamba-2 and its kin begin."""
+    """Set the bias of gates whose softplus is a step in time."""
     bias = gates.map.bias
     assert bias is not None
+    bias.copy_(small_steps(bias))
+
+
+def small_steps(like: Tensor) -> Tensor:
+    """Numbers whose softplus is a step in time, as Mamba-2 and its kin begin."""
     low, high = (math.log(step) for step in STEPS)
-    step = torch.empty_like(bias).uniform_(low, high).exp().clamp_min(SMALLEST_STEP)
-    bias.copy_(step + torch.log(-torch.expm1(-step)))  # softplus of it is the step
+    step = torch.empty_like(like).uniform_(low, high).exp().clamp_min(SMALLEST_STEP)
+    return step + torch.log(-torch.expm1(-step))  # softplus of it is the step

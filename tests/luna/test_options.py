@@ -71,6 +71,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("luna", {"nonneg": "yes"}, "luna.nonneg must be bool or one of 'softplus', 'exp', got 'yes'"),
     ("luna", {"hiden": 3}, "no option 'hiden'; did you mean hidden"),
     ("luna2021", {"packed": 0}, "packed must be at least 1"),
+    ("mamba2", {"state": 0}, "state must be at least 1"),
+    ("mamba2", {"n_heads": 3}, "mamba2 is expand * d_model = 128 wide, and 3 heads do not divide"),
     ("nystrom", {"landmarks": 0}, "at least 1"),
     ("nystrom", {"conv_kernel": 4}, "odd"),
     ("nystrom", {"inverse_steps": 0}, "inverse_steps must be at least 1"),
@@ -114,7 +116,7 @@ REFUSED_SLOTS = [
 
 def build(name: str, **options: Any) -> luna.Attention | luna.Mixer:
     if luna.registry.mixes(name):
-        return luna.mixer(name, d_model=64, n_heads=2, max_len=64, **options)
+        return luna.mixer(name, **{"d_model": 64, "n_heads": 2, "max_len": 64, **options})
     return kit.build(name, **options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -50,6 +51,10 @@ def sums(n: int, features: int) -> int:
     return 4 * n * features * D + 2 * n * features
 
 
+def transforms(n: int, channels: int) -> int:
+    return channels * (3 * 5 * n * math.ceil(math.log2(2 * n)) + 6 * (n + 1))
+
+
 DEFINED: dict[str, Callable[[int], int]] = {
     "cosformer": lambda n: sums(n, 2 * D),
     # Butterflies and diagonals of queries and keys, then cosines, sines and a constant.
@@ -74,6 +79,16 @@ DEFINED: dict[str, Callable[[int], int]] = {
     # Two streams, their denominators, the convolution of the local branch, the gate.
     "polaformer": lambda n: 8 * n * D * D + 8 * n * D + 2 * 5 * n * D + 2 * n * D * D,
     "uniform": lambda n: 0,
+    # Mixers, with their projections. Of channels, three transforms of 2 n real places and a product
+    # of their spectra, and kernels of both directions: 16 real averages, 32 complex states.
+    "ema": lambda n: 2 * 2 * n * D * D + 2 * 2 * 16 * D * n + transforms(n, D),
+    "s4d": lambda n: 2 * 2 * n * D * D + 2 * 8 * 32 * D * n + transforms(n, D),
+    # Gate, values, 128 numbers twice, a step; in each direction four taps, and writes and reads.
+    "mamba2": lambda n: (
+        2 * n * D * (2 * 64 + 2 * 128 + 1)
+        + 2 * n * 64 * D
+        + 2 * (2 * 4 * n * (64 + 2 * 128) + 4 * n * 128 * 64)
+    ),
 }
 
 
