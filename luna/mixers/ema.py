@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from luna.base import LunaError, Mask, Mixer, Paper, Place, Traits, at_least, register
 from luna.diagonal import convolve, kernel, run
 
+Lag0 = Literal["once", "twice"]
+
 
 class Averages(nn.Module):
     """The parameters of one direction, each (E, N), as the authors draw them: a memory of about
@@ -51,6 +53,46 @@ class Averages(nn.Module):
         return kernel(given * taken, log_r, n)
 
 
+class MovingAverages(nn.Module):
+    """silu(y + omega u), (B, n, E), of tokens u like it, which are 0 at padding: a token that adds
+    nothing, while time goes on."""
+
+    def __init__(self, name: str, place: Place, dims: int, lag0: Lag0):
+        super().__init__()
+        at_least(name, 1, dims=dims)
+        if place.causal and lag0 == "twice":
+            raise LunaError(
+                f"{name}.lag0='twice' counts a token in both directions and has no causal form: "
+                "use lag0='once'"
+            )
+        self.lag0, self.causal = lag0, place.causal
+        self.ahead = Averages(place.d_model, dims)
+        if not place.causal:
+            self.behind = Averages(place.d_model, dims)
+        self.omega = nn.Parameter(torch.randn(place.d_model))
+
+    def forward(self, u: Tensor) -> Tensor:
+        if self.causal:  # an FFT's rounding would carry later tokens into earlier outputs
+            return self.after(None, u)[1]
+        n = u.shape[1]
+        back = self.behind.kernel(n + 1)
+        y = convolve(u.mT, self.ahead.kernel(n), back[:, 1:]).mT
+        if self.lag0 == "twice":
+            y = y + back[:, 0] * u
+        return F.silu(y + self.omega * u)
+
+    def after(self, s: Tensor | None, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The averages s (B, E, N) after these tokens, which follow some, and their outputs."""
+        s, y = run(u, *self.ahead.system(), s)
+        return s, F.silu(y + self.omega * u)
+
+    def cost(self, n: int) -> int:
+        """Kernels (2 a multiply-add), 3 FFTs, a product of spectra."""
+        E, directions = len(self.omega), 1 if self.causal else 2
+        fft = E * (3 * 5 * n * math.ceil(math.log2(2 * n)) + 6 * (n + 1))
+        return 2 * directions * self.ahead.gamma.numel() * n + fft
+
+
 @register("ema")
 class EMA(Mixer):
     paper = Paper(
@@ -61,42 +103,21 @@ class EMA(Mixer):
     complexity = "O(n E (E + N + log n))"
     declared = Traits(causal_form=True, equivariant=False, holes_are_time=True)
 
-    def __init__(self, place: Place, *, dims: int = 16, lag0: Literal["once", "twice"] = "once"):
+    def __init__(self, place: Place, *, dims: int = 16, lag0: Lag0 = "once"):
         super().__init__(place)
-        at_least("ema", 1, dims=dims)
-        if place.causal and lag0 == "twice":
-            raise LunaError(
-                "ema.lag0='twice' counts a token in both directions and has no causal form: use "
-                "lag0='once'"
-            )
-        E, self.lag0 = place.d_model, lag0
-        self.ahead = Averages(E, dims)
-        if not self.causal:
-            self.behind = Averages(E, dims)
-        self.omega = nn.Parameter(torch.randn(E))
+        self.average = MovingAverages("ema", place, dims, lag0)
+        E = place.d_model
         self.inward = nn.Linear(E, E, bias=False)  # so that u is 0 where x is: at padding
         self.outward = nn.Linear(E, E)
 
     def mix(self, x: Tensor, mask: Mask) -> Tensor:
-        """x (B, n, E), 0 at padding: a token that adds nothing, while time goes on."""
-        if self.causal:  # an FFT's rounding would carry later tokens into earlier outputs
-            return self.mix_from(None, x, mask)[1]
-        u, n = self.inward(x), x.shape[1]
-        back = self.behind.kernel(n + 1)
-        y = convolve(u.mT, self.ahead.kernel(n), back[:, 1:]).mT
-        if self.lag0 == "twice":
-            y = y + back[:, 0] * u
-        return self.outward(F.silu(y + self.omega * u))
+        return self.outward(self.average(self.inward(x)))
 
     def mix_from(self, state: Any, x: Tensor, mask: Mask) -> tuple[Any, Tensor]:
-        """The averages s (B, E, N) after these tokens, and their outputs."""
-        u = self.inward(x)
-        s, y = run(u, *self.ahead.system(), None if state is None else state[0])
-        return (s,), self.outward(F.silu(y + self.omega * u))
+        s, y = self.average.after(state and state[0], self.inward(x))
+        return (s,), self.outward(y)
 
     def flops(self, x: Tensor, *_: Any) -> int:
-        """Projections, kernels (2 a multiply-add), 3 FFTs, a product of spectra."""
+        """With the projections."""
         B, n, E = x.shape
-        kernels = 2 * (1 if self.causal else 2) * self.ahead.gamma.numel() * n
-        fft = E * (3 * 5 * n * math.ceil(math.log2(2 * n)) + 6 * (n + 1))
-        return B * (4 * n * E * E + kernels + fft)
+        return B * (4 * n * E * E + self.average.cost(n))

@@ -44,6 +44,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"nonneg": False, "normalise": "rms"},
     ],
     "mamba2": [{"conv": 1, "expand": 1}],
+    "mega": [{"weights": "laplace", "chunk": 8}],
     "nystrom": [{"landmarks": 8, "conv_kernel": 5}],
     "linear": [{"normalise": "abs"}, {"normalise": "rms"}],
     "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}, {"normalise": "rms"}],

@@ -83,6 +83,13 @@ DEFINED: dict[str, Callable[[int], int]] = {
     # of their spectra, and kernels of both directions: 16 real averages, 32 complex states.
     "ema": lambda n: 2 * 2 * n * D * D + 2 * 2 * 16 * D * n + transforms(n, D),
     "s4d": lambda n: 2 * 2 * n * D * D + 2 * 8 * 32 * D * n + transforms(n, D),
+    # Averages of 32 channels, values and gates of 64, queries and keys of 64 for all pairs.
+    "mega": lambda n: (
+        2 * 2 * 16 * D * n
+        + transforms(n, D)
+        + 2 * n * D * (64 + 64 + (D + 64 + D) + 64)
+        + n * n * 2 * (64 + 64)
+    ),
     # Gate, values, 128 numbers twice, a step; in each direction four taps, and writes and reads.
     "mamba2": lambda n: (
         2 * n * D * (2 * 64 + 2 * 128 + 1)

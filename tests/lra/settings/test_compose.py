@@ -94,6 +94,10 @@ NOT_PUBLISHED = {
     ("hydra", "gates"): READS_X,
     ("hydra", "tie"): "published, each direction has its own steps, and the causal form has one",
     ("lion", "gates"): READS_X,
+    (
+        "mega",
+        "lag0",
+    ): "published, a token counts twice in its averages, and there is no causal form",
     ("s4d", "init"): "published, the eigenvalues of a matrix; lin is their plainest approximation",
     ("s4d", "output"): "published, a gated map, which the other methods have not",
 }

@@ -43,11 +43,11 @@ def test_it_is_the_recurrence(form: str, n: int):
     mixer = ema(causal=form == "causal", lag0="twice" if form == "twice" else "once")
     x = torch.randn(2, n, 8).double()
     u = mixer.inward(x)
-    y = averages(mixer.ahead, u) + mixer.omega * u
+    y = averages(mixer.average.ahead, u) + mixer.average.omega * u
     if form != "causal":
-        y = y + averages(mixer.behind, u.flip(1)).flip(1)
+        y = y + averages(mixer.average.behind, u.flip(1)).flip(1)
     if form == "once":
-        y = y - first_lag(mixer.behind) * u
+        y = y - first_lag(mixer.average.behind) * u
     torch.testing.assert_close(mixer(x), mixer.outward(F.silu(y)), rtol=1e-10, atol=1e-10)
 
 
@@ -59,9 +59,9 @@ def test_the_authors_numbers():
     with torch.no_grad():
         for name, shift in shifts.items():
             ahead, back = wave((4, 2), shift).chunk(2)
-            getattr(mixer.ahead, name).copy_(ahead)
-            getattr(mixer.behind, name).copy_(back)
-        mixer.omega.copy_(wave((2,), 2))
+            getattr(mixer.average.ahead, name).copy_(ahead)
+            getattr(mixer.average.behind, name).copy_(back)
+        mixer.average.omega.copy_(wave((2,), 2))
         for linear in (mixer.inward, mixer.outward):
             torch.nn.init.eye_(linear.weight)
         mixer.outward.bias.zero_()
@@ -105,11 +105,11 @@ def test_saturated_gates_stay_finite():
 
 def test_initialisation():
     mixer = ema(d_model=512)
-    assert (mixer.ahead.beta.sign() == torch.tensor([1.0, -1.0]).repeat(8)).all()
-    r = mixer.ahead.system()[0].exp()
+    assert (mixer.average.ahead.beta.sign() == torch.tensor([1.0, -1.0]).repeat(8)).all()
+    r = mixer.average.ahead.system()[0].exp()
     assert abs(r.mean() - 0.75) < 0.01
-    assert abs(mixer.omega.std() - 1) < 0.1
-    assert not torch.equal(mixer.ahead.gamma, mixer.behind.gamma)
+    assert abs(mixer.average.omega.std() - 1) < 0.1
+    assert not torch.equal(mixer.average.ahead.gamma, mixer.average.behind.gamma)
 
 
 def test_twice_has_no_causal_form():
