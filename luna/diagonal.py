@@ -19,6 +19,7 @@ from torch import Tensor
 from luna.scans import states_before
 
 CHUNK = 64  # of tokens, and of lags; no result depends on it
+SHORT = 16  # of tokens, where all states are wanted
 
 
 def powers(z: Tensor, n: int) -> Tensor:
@@ -64,6 +65,20 @@ def run(
     left = n - (parts.shape[1] - 1) * C  # tokens of the last chunk
     last = torch.einsum("enj,bje->ben", fed[..., C - left :], parts[:, -1, :left].to(fed.dtype))
     return power[..., left] * s[:, -1] + last, y.flatten(1, 2)[:, :n]
+
+
+def scan(v: Tensor, z: Tensor, state: Tensor | None = None) -> Tensor:
+    """The states s_t = e^z s_(t-1) + v_t themselves, (B, n, N) of v like it and z (N), after
+    `state` (B, N): for systems whose channels share states."""
+    n, C = v.shape[1], min(SHORT, v.shape[1])
+    if state is None:
+        state = v.new_zeros(len(v), len(z))
+    parts = F.pad(v, (0, 0, 0, -n % C)).unflatten(1, (-1, C))  # (B, m, C, N)
+    power = powers(z, C + 1)
+    s = torch.einsum("nij,bmjn->bmin", _triangle(power[:, :C]), parts)
+    own = s[:, :-1, -1:]
+    before = _before(own, power[:, C].expand_as(own), state.unsqueeze(1))  # (B, m, 1, N)
+    return (s + power[:, 1:].mT * before).flatten(1, 2)[:, :n]
 
 
 def _before(own: Tensor, decay: Tensor, state: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """What published mixers put around their core: a short convolution, a norm per head, a gate.
 
 Each is a module of its own, for mixers written by hand, and an option of `Around`, which puts it
-around any attention (luna/qkv.py). All are off by default: a comparison in which one method alone
-has them says nothing about its core.
+around any attention (luna/qkv.py); state spaces end in a map, which may be gated, too. All are off
+by default: a comparison in which one method alone has them says nothing about its core.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from luna.errors import LunaError
 from luna.tensors import Mask, zero_padded_rows
 
 Gate = Literal["none", "full", "low_rank"]
+Output = Literal["linear", "glu"]
 RANK = 16  # of a low-rank gate
 
 
@@ -81,3 +82,23 @@ def output_gate(kind: Gate, d_model: int, width: int) -> OutputGate | None:
     if kind not in ("full", "low_rank"):
         raise LunaError(f"an output gate is one of none, full, low_rank, got {kind!r}")
     return OutputGate(d_model, width, RANK if kind == "low_rank" else None)
+
+
+class GatedMap(nn.Module):
+    """(W_1 y) sigmoid(W_2 y) of y (B, n, E), as in S4 and LRU."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.maps = nn.Linear(channels, 2 * channels)
+
+    def forward(self, y: Tensor) -> Tensor:
+        return F.glu(self.maps(y), -1)
+
+
+def output_map(kind: Output, channels: int) -> nn.Module:
+    return nn.Linear(channels, channels) if kind == "linear" else GatedMap(channels)
+
+
+def cost(maps: nn.Module) -> int:
+    """Products of linear maps for a token."""
+    return sum(p.numel() for p in maps.parameters() if p.dim() == 2)

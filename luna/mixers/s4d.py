@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from luna.base import LunaError, Mask, Mixer, Paper, Place, Rate, Traits, register
 from luna.diagonal import convolve, kernel, run
+from luna.surround import Output, cost, output_map
 
 Init = Literal["lin", "inv", "legs", "real"]
 LARGEST_INPUT = 2.0
@@ -73,7 +74,7 @@ class S4D(Mixer):
         *,
         state: int = 64,
         init: Init = "lin",
-        output: Literal["linear", "glu"] = "linear",
+        output: Output = "linear",
     ):
         super().__init__(place)
         if state < 2 or state % 2:
@@ -92,7 +93,7 @@ class S4D(Mixer):
             self.c_back = self._draw(scale)
         self.d = nn.Parameter(torch.randn(E))
         self.inward = nn.Linear(E, E, bias=False)  # so that u is 0 where x is: at padding
-        self.outward = nn.Linear(E, E) if output == "linear" else Gated(E)
+        self.outward = output_map(output, E)
 
     def _draw(self, scale: Tensor) -> nn.Parameter:
         """Normal numbers, real (E, N), or complex of unit variance (E, N / 2, 2)."""
@@ -137,16 +138,5 @@ class S4D(Mixer):
         directions = 1 if self.causal else 2
         kernels = (2 if self.real else 8) * directions * self.A_log_decay.numel() * n
         fft = E * (3 * 5 * n * math.ceil(math.log2(2 * n)) + 6 * (n + 1))
-        maps = 3 if isinstance(self.outward, Gated) else 2
-        return B * (maps * 2 * n * E * E + kernels + fft)
-
-
-class Gated(nn.Module):
-    """(W_1 y) sigmoid(W_2 y)."""
-
-    def __init__(self, channels: int):
-        super().__init__()
-        self.maps = nn.Linear(channels, 2 * channels)
-
-    def forward(self, y: Tensor) -> Tensor:
-        return F.glu(self.maps(y), -1)
+        maps = self.inward.weight.numel() + cost(self.outward)
+        return B * (2 * n * maps + kernels + fft)
