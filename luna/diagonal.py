@@ -59,7 +59,7 @@ def run(
     own = torch.einsum("enj,bmje->bmen", fed, parts[:, :-1].to(fed.dtype))
     decay = power[..., C].expand_as(own)
     s = _before(own, decay, state)  # (B, m, E, N)
-    y = torch.einsum("eij,bmje->bmie", _triangle(kernel(c * b, z, C)), parts)
+    y = torch.einsum("eij,bmje->bmie", triangle(kernel(c * b, z, C)), parts)
     y = y + torch.einsum("bmen,eni->bmie", s * c, power[..., 1:]).real
 
     left = n - (parts.shape[1] - 1) * C  # tokens of the last chunk
@@ -75,7 +75,7 @@ def scan(v: Tensor, z: Tensor, state: Tensor | None = None) -> Tensor:
         state = v.new_zeros(len(v), len(z))
     parts = F.pad(v, (0, 0, 0, -n % C)).unflatten(1, (-1, C))  # (B, m, C, N)
     power = powers(z, C + 1)
-    s = torch.einsum("nij,bmjn->bmin", _triangle(power[:, :C]), parts)
+    s = torch.einsum("nij,bmjn->bmin", triangle(power[:, :C]), parts)
     own = s[:, :-1, -1:]
     before = _before(own, power[:, C].expand_as(own), state.unsqueeze(1))  # (B, m, 1, N)
     return (s + power[:, 1:].mT * before).flatten(1, 2)[:, :n]
@@ -87,7 +87,7 @@ def _before(own: Tensor, decay: Tensor, state: Tensor) -> Tensor:
     return states_before(own, decay, state.unsqueeze(1)).squeeze(1)
 
 
-def _triangle(K: Tensor) -> Tensor:
+def triangle(K: Tensor) -> Tensor:
     """K[i - j] for j <= i, else 0: (E, i, j) of K (E, C)."""
     places = torch.arange(K.shape[1], device=K.device)
     lag = places.unsqueeze(1) - places

@@ -43,6 +43,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"nonneg": False, "normalise": "abs"},
         {"nonneg": False, "normalise": "rms"},
     ],
+    "longconv": [{"init": "decay", "output": "glu"}],
     "lru": [{"state": 3, "output": "glu"}],
     "mamba2": [{"conv": 1, "expand": 1}],
     "mega": [{"weights": "laplace", "chunk": 8}],

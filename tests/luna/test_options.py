@@ -49,6 +49,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("local", {"block": 0}, "local.block must be at least 1"),
     ("local", {"look_back": -1}, "must be at least 0"),
     ("local", {"look_ahead": 1} | OFFICIAL, "must be 0 under profile official"),
+    ("longconv", {"threshold": -1.0}, "longconv.threshold must be at least 0, got -1.0"),
+    ("longconv", {"kernel_dropout": 1.0}, "longconv.kernel_dropout must be in [0, 1), got 1.0"),
     ("longformer", {"left": -1}, "must be at least 0"),
     ("longformer", {"global_tokens": [128]}, "positions from 0 to 127"),
     ("lotformer", {"R": 0}, "R must be at least 1"),

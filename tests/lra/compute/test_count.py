@@ -83,6 +83,7 @@ DEFINED: dict[str, Callable[[int], int]] = {
     # of their spectra, and kernels of both directions: 16 real averages, 32 complex states.
     "ema": lambda n: 2 * 2 * n * D * D + 2 * 2 * 16 * D * n + transforms(n, D),
     "s4d": lambda n: 2 * 2 * n * D * D + 2 * 8 * 32 * D * n + transforms(n, D),
+    "longconv": lambda n: transforms(n, D) + 2 * n * D * D,
     # 256 complex states: written, decayed and read in both directions, and the last map.
     "lru": lambda n: 2 * n * (3 * 2 * 256 * D + 2 * 4 * 256 + D * D),
     # Averages of 32 channels, values and gates of 64, queries and keys of 64 for all pairs.

@@ -95,6 +95,8 @@ NOT_PUBLISHED = {
     ("hydra", "gates"): READS_X,
     ("hydra", "tie"): "published, each direction has its own steps, and the causal form has one",
     ("lion", "gates"): READS_X,
+    ("longconv", "kernel_dropout"): "published, training leaves out lags, at random",
+    ("longconv", "output"): GATED,
     ("lru", "output"): GATED,
     ("mega", "lag0"): "published, a token counts twice, as in ema",
     ("s4d", "init"): "published, the eigenvalues of a matrix; lin is their plainest approximation",
