@@ -32,8 +32,9 @@ def powers(z: Tensor, n: int) -> Tensor:
 def kernel(weights: Tensor, z: Tensor, n: int) -> Tensor:
     """K (E, n) of weights c b (E, N): a Vandermonde product. With l a row and a column of a table
     its powers are products of few, and no tensor is (E, N, n)."""
-    rows = weights.unsqueeze(-1) * powers(CHUNK * z, -(-n // CHUNK))
-    return (rows.mT @ powers(z, CHUNK)).real.flatten(1)[:, :n]
+    C = min(CHUNK, n)
+    rows = weights.unsqueeze(-1) * powers(C * z, -(-n // C))
+    return (rows.mT @ powers(z, C)).real.flatten(1)[:, :n]
 
 
 def convolve(u: Tensor, ahead: Tensor, back: Tensor) -> Tensor:

@@ -28,6 +28,8 @@ def attention_benchmark(options: Namespace) -> Benchmark:
         f"batch {options.batch}, {HEADS} heads of {WIDTH}, float32, no mask",
         "softmax is torch's fused kernel, softmax@published stores the attention matrix",
     ]
+    if mixers := [word for word in words if luna.registry.mixes(word.partition("@")[0])]:
+        notes += [f"with projections of their own, which the others have not: {', '.join(mixers)}"]
     if options.causal:
         notes += ["token: `step` behind a prompt of n; state: kept in memory between two tokens"]
     return Benchmark(
@@ -77,40 +79,41 @@ def attention_calls(
     causal: bool = False,
     **options: Any,
 ) -> Calls:
-    """Build an attention, NAME or NAME@PROFILE, its inputs and what is done with them."""
+    """Build a method, NAME or NAME@PROFILE, its inputs and what is done with them: q, k, v, or
+    hidden states for a mixer."""
     torch.manual_seed(0)
     name, _, profile = method.partition("@")
+    options |= {"profile": profile or "strict", "max_len": n + causal, "n_heads": HEADS}
     options |= {"causal": True} if causal else {}  # not every method has this option
+    built: Any
+    others: list[Any] = []
     with device:
-        attention = luna.build(
-            name,
-            n_heads=HEADS,
-            head_dim=width,
-            max_len=n + causal,
-            profile=profile or "strict",
-            **options,
-        )
         x = torch.randn(batch, n, HEADS * width)
-        q, k, v = (
-            torch.randn(batch, HEADS, n, d, requires_grad=True) for d in (width, width, WIDTH)
-        )
-        gradient = torch.randn_like(v)
+        if luna.registry.mixes(name):
+            built = luna.mixer(name, d_model=HEADS * width, **options)
+            inputs = [x.requires_grad_()]
+        else:
+            built = luna.build(name, head_dim=width, **options)
+            shapes = [(batch, HEADS, n, d) for d in (width, width, WIDTH)]
+            inputs = [torch.randn(shape, requires_grad=True) for shape in shapes]
+            others = [None, x]
+        gradient = torch.randn_like(inputs[-1])
 
     @torch.no_grad()
     def forward() -> Tensor:
-        return attention.eval()(q, k, v, None, x)
+        return built.eval()(*inputs, *others)
 
     def train() -> None:
-        attention.train()(q, k, v, None, x).backward(gradient)
-        for leaf in (q, k, v, *attention.parameters()):  # here, so that the next call frees none
+        built.train()(*inputs, *others).backward(gradient)
+        for leaf in (*inputs, *built.parameters()):  # here, so that the next call frees none
             leaf.grad = None
 
     calls: Calls = {"forward": forward, "train": train}
     if causal:
         with torch.no_grad():
-            state, _ = attention.eval().steps(None, q, k, v)
-        token = [t[:, :, -1].detach() for t in (q, k, v)]
-        calls["token"] = torch.no_grad()(partial(attention.step, state, *token))
+            state, _ = built.eval().steps(None, *inputs)
+        token = [t[..., -1, :].detach() for t in inputs]
+        calls["token"] = torch.no_grad()(partial(built.step, state, *token))
         calls["state_bytes"] = float(
             sum(t.nbytes for t in tree_leaves(state) if torch.is_tensor(t))
         )
