@@ -152,7 +152,8 @@ def best_time(subject: Subject, n: int) -> float:
 
 
 def facts(case: Case) -> None:
-    cls, declared = case.cls, case.mixer().traits()
+    mixer = case.mixer()
+    cls, declared = case.cls, mixer.traits()
     hold(bool(cls.paper.title), "its paper has no title")
     hold(cls.paper.year > 1950, f"its paper is of the year {cls.paper.year}")
     hold(cls.paper.url.startswith("https://"), f"its paper's address is {cls.paper.url}")
@@ -162,3 +163,9 @@ def facts(case: Case) -> None:
     reasons = [*declared.exempt.values(), *declared.idle.values()]
     short = [reason for reason in reasons if len(reason.split()) <= 3]
     hold(not short, f"a reason says too little: {', '.join(map(repr, short))}")
+    complex_ones = [name for name, p in mixer.named_parameters() if p.is_complex()]
+    hold(
+        not complex_ones,
+        f"complex parameters ({', '.join(complex_ones)}): keep real and imaginary parts, for "
+        ".double() leaves complex numbers single and fused optimisers refuse them",
+    )

@@ -185,3 +185,27 @@ class OtherShapesWhenCausal(Mixer):
 
     def mix(self, x: Tensor, mask: Mask) -> Tensor:
         return x * self.scale[0]
+
+
+class ComplexParameters(Mixer):
+    paper, complexity = PAPER, "O(n)"
+
+    def __init__(self, place: Place):
+        super().__init__(place)
+        self.turn = nn.Parameter(torch.ones(place.d_model, dtype=torch.complex128))
+
+    def mix(self, x: Tensor, mask: Mask) -> Tensor:
+        return x * self.turn.real.to(x.dtype)
+
+
+class CausalByFFT(Mixer):
+    """Sums over all tokens before, by a transform of all tokens."""
+
+    paper, complexity = PAPER, "O(n log n)"
+    declared = Traits(causal_form=True, equivariant=False)
+
+    def mix(self, x: Tensor, mask: Mask) -> Tensor:
+        n = x.shape[1]
+        ones = torch.ones(n, 1, dtype=x.dtype)
+        spectrum = torch.fft.rfft(x, 2 * n, 1) * torch.fft.rfft(ones, 2 * n, 0)
+        return torch.fft.irfft(spectrum, 2 * n, 1)[:, :n]
