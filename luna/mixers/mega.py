@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import LunaError, Mask, Mixer, Paper, Place, Traits, at_least, register
-from luna.blocks import masked_softmax
+from luna.blocks import masked_softmax, to_blocks
 from luna.dropout import dropout
 from luna.mixers.ema import Lag0, MovingAverages
 
@@ -138,40 +138,38 @@ class Mega(Mixer):
         """A v (B, n, F) of q (B, n, s), k (B, T, s), v (B, T, F) and the mask of the keys (B, T),
         whose last n tokens are those of the queries."""
         n, T = q.shape[1], k.shape[1]
-        if self.furthest + 1 < T and self.chunk_length is None:
-            raise LunaError(
-                f"mega was built for max_len={self.max_len} tokens and got {T}: build it with a "
-                "larger max_len, or with a chunk"
-            )
-        C = T if self.chunk_length is None else min(self.chunk_length, T)
-        rows = torch.arange(C, device=q.device)
         if self.chunk_length is None:
-            rows = rows[C - n :]
-        else:  # queries stand as their keys do
-            q = F.pad(q, (0, 0, T - n, -T % C))
-        real = mask
-        if mask is not None or T % C:
-            real = k.new_ones(k.shape[:2], dtype=torch.bool) if mask is None else mask
-            real = F.pad(real, (0, -T % C)).unflatten(1, (-1, 1, C))  # (B, m, 1, C)
-        q = q.unflatten(1, (-1, len(rows)))  # (B, m, n or C, s)
-        k, v = (F.pad(t, (0, 0, 0, -T % C)).unflatten(1, (-1, C)) for t in (k, v))
-        out = dropout(self._weights(q, k, real, rows), self.place.dropout, self.training) @ v
-        out = out.flatten(1, 2)
-        return out if self.chunk_length is None else out[:, T - n : T]
+            if self.max_len < T:
+                raise LunaError(
+                    f"mega was built for max_len={self.max_len} tokens and got {T}: build it with "
+                    "a larger max_len, or with a chunk"
+                )
+            real = None if mask is None else mask.unsqueeze(1)
+            return self._seen(q, k, v, real, T - n)
+        C = min(self.chunk_length, T)
+        if mask is None and T % C:
+            mask = k.new_ones(k.shape[:2], dtype=torch.bool)
+        q = F.pad(q, (0, 0, T - n, 0))  # queries stand as their keys do
+        q, k, v = (to_blocks(t, C) for t in (q, k, v))  # (B, m, C, .)
+        real = None if mask is None else to_blocks(mask.unsqueeze(-1), C).mT  # (B, m, 1, C)
+        return self._seen(q, k, v, real, 0).flatten(1, 2)[:, T - n : T]
 
-    def _weights(self, q: Tensor, k: Tensor, real: Mask, rows: Tensor) -> Tensor:
-        """A (B, m, ., C) for queries at these places of their chunks."""
-        lag = torch.arange(k.shape[2], device=k.device) - rows.unsqueeze(1)  # j - i
-        bias, seen = self.R[self.furthest + lag], real
+    def _seen(self, q: Tensor, k: Tensor, v: Tensor, real: Mask, first: int) -> Tensor:
+        """A v (..., n, F) for queries whose first one stands at this place among the keys."""
+        places = torch.arange(k.shape[-2], device=k.device)
+        lag = places - places[first:].unsqueeze(1)  # j - i
+        bias, visible = self.R[self.furthest + lag], real
         if self.causal:
-            seen = lag <= 0 if real is None else real & (lag <= 0)
+            visible = lag <= 0 if real is None else real & (lag <= 0)
         scores = q @ k.mT
         if self.weights == "softmax":
-            return masked_softmax(scores * q.shape[-1] ** -0.5 + bias, seen)
-        if seen is None:
-            return laplace(scores / k.shape[2] + bias)
-        keys = seen.sum(-1, keepdim=True).clamp(min=1)
-        return laplace(scores / keys + bias).masked_fill(~seen, 0)
+            A = masked_softmax(scores * q.shape[-1] ** -0.5 + bias, visible)
+        elif visible is None:
+            A = laplace(scores / k.shape[-2] + bias)
+        else:
+            keys = visible.sum(-1, keepdim=True).clamp(min=1)
+            A = laplace(scores / keys + bias).masked_fill(~visible, 0)
+        return dropout(A, self.place.dropout, self.training) @ v
 
     def flops(self, x: Tensor, *_: Any) -> int:
         """Averages, projections, and 2 (s + F) for each pair of tokens of a chunk."""
