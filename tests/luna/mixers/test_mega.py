@@ -1,4 +1,5 @@
-"""Mega: averages, gates and attention from its definition, whole, in chunks and streamed."""
+"""Mega: averages, gates and attention from its definition, whole, in chunks and streamed, with the
+authors' numbers."""
 
 from __future__ import annotations
 
@@ -99,18 +100,54 @@ def test_a_stream_has_an_end_where_every_distance_has_a_number():
     chunked.step(state, x[:, 64])
 
 
-def test_the_numbers_of_the_definition():
-    """Of the definition above, published, with every parameter a wave; its averages are held to the
-    authors' module in test_ema.py."""
-    first = [-0.543434, 1.499949, 4.05638, 1.011676, -0.040531, -0.044091]
-    first += [-1.012296, 2.033415, 5.002401, 0.642609, 0.002108, -0.01092]
-    mixer = mega(lag0="twice", max_len=5)
+GOLDEN = {
+    # weights, chunk: what comes first, the sum, the sum of sizes
+    ("softmax", None): ([0.544990, -0.036399, 0.146892, 1.067635], 20.977560, 21.050358),
+    ("laplace", None): ([-0.321098, -0.703199, -0.779669, 0.563032], 3.296774, 11.724373),
+    ("softmax", 3): ([0.647885, 0.101184, 0.301480, 1.181484], 30.849860, 30.849860),
+}
+
+
+@pytest.mark.parametrize(("weights", "chunk"), GOLDEN)
+def test_the_authors_numbers(weights: str, chunk: int | None):
+    """Of their module in both directions, its norm left out, less its input: 5 tokens, or 6 in
+    chunks, of which the last is padding. Its parameters are waves in the order of their names."""
+    n = 5 if chunk is None else 6
+    options = {"weights": weights, "chunk": chunk, "lag0": "twice", "max_len": n}
+    mixer = mega(d_model=4, **options)
     with torch.no_grad():
-        for i, (_, p) in enumerate(sorted(mixer.named_parameters())):
-            p.copy_(wave(tuple(p.shape), 0.1 * i, 0.7))
-    x = wave((1, 5, 6), 0.4)
-    for out in (mixer(x)[0], definition(mixer, x[0], torch.ones(5, dtype=torch.bool))):
-        assert_golden(out, first, 24.789518, 33.802075)
+        copy_authors(mixer)
+    real = torch.arange(n).unsqueeze(0) < n - 1
+    out = mixer(wave((1, n, 4), 0.4), real)[:, :-1]
+    first, total, sizes = GOLDEN[weights, chunk]
+    # Theirs has the two constants of laplace to six places.
+    assert_golden(out, first, total, sizes, close=1e-6 if weights == "softmax" else 1e-5)
+
+
+def copy_authors(mixer: Mega) -> None:
+    """Of E = 4, s = 3, F = 8, N = 2: theirs holds both directions in one tensor, q and k in one, a
+    bias behind the attention, and u, z, r, W_m in one map."""
+    for i, name in enumerate(("beta", "gamma")):
+        q, k = wave((2, 3), 0.1 * i, 0.7)
+        getattr(mixer, f"{name}_q").copy_(q)
+        getattr(mixer, f"{name}_k").copy_(k)
+    for i, name in enumerate(("alpha", "beta", "delta", "gamma"), 4):
+        ahead, behind = wave((8, 2), 0.1 * i, 0.7).chunk(2)
+        getattr(mixer.average.ahead, name).copy_(ahead)
+        getattr(mixer.average.behind, name).copy_(behind)
+    mixer.average.omega.copy_(wave((4,), 0.8, 0.7))
+    bias, weight = wave((19,), 0.9, 0.7), wave((19, 4), 1.0, 0.7)
+    bias[15:] += wave((4,), 0.2, 0.7)
+    z = torch.zeros(19, dtype=torch.bool)
+    z[4:7] = True
+    mixer.shared.weight.copy_(weight[z])
+    mixer.shared.bias.copy_(bias[z])
+    mixer.read.weight.copy_(weight[~z])
+    mixer.read.bias.copy_(bias[~z])
+    mixer.inner.weight.copy_(wave((4, 8), 0.3, 0.7))
+    mixer.R.copy_(wave((len(mixer.R),), 1.1, 0.7))
+    mixer.value.bias.copy_(wave((8,), 1.2, 0.7))
+    mixer.value.weight.copy_(wave((8, 4), 1.3, 0.7))
 
 
 def test_laplace_is_near_the_square_of_a_relu():
