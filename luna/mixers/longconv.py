@@ -8,7 +8,8 @@ https://arxiv.org/abs/2302.06646
 Squashing keeps most lags at 0, which smooths a kernel's spectrum; without it kernels of this length
 overfit. K begins as N(0, 0.002^2), or as N(0, 0.02^2) times exp(-(l / L) (E / 2)^(c / E)) for the
 channel c (`init=decay`): from slow to fast. The authors' block ends in a gated map in place of W_o
-(`output=glu`); they look both ways on Pathfinder and Path-X, and ahead of a token alone elsewhere.
+(`output=glu`). They have two kernels for every channel, where one is here, and look both ways on
+Pathfinder and Path-X, elsewhere at the tokens before alone.
 
 An FFT's rounding carries later tokens into earlier outputs. The causal form is a tree: each half of
 a stretch of tokens is computed for itself, and an FFT of the first one adds what the second sees of
