@@ -201,7 +201,9 @@ class Entry:
 
     @property
     def title(self) -> str:
-        chosen = [word for word in self.words if word.startswith(("task=", "attention", "steps_share="))]
+        chosen = [
+            word for word in self.words if word.startswith(("task=", "attention", "steps_share="))
+        ]
         return " ".join(chosen)
 
 
