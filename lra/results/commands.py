@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.base.disk import disk_errors, write_atomically
-from lra.base.errors import UserError, first_line
+from lra.base.errors import UserError, first_line, printable
 from lra.metrics.metric import get
 
 RECORDS = "results/records"
@@ -66,6 +66,13 @@ def add_predict(predict: argparse.ArgumentParser) -> None:
     _add_network(predict)
     predict.add_argument("file", type=Path, metavar="FILE", help="examples, see above")
     predict.add_argument("--to", type=Path, metavar="FILE", help="default: standard output")
+    predict.add_argument(
+        "--generate", type=int, metavar="N", help="continue the text in FILE by N bytes"
+    )
+    predict.add_argument(
+        "--temperature", type=float, default=1.0, help="of what is generated; 0: the most likely"
+    )
+    predict.add_argument("--seed", type=int, default=0, help="of what is generated")
 
 
 def add_export(export: argparse.ArgumentParser) -> None:
@@ -152,6 +159,9 @@ def _predict(arguments: argparse.Namespace) -> None:
     from lra.results.examples import read_examples
 
     trained = _load(arguments)
+    if arguments.generate is not None:
+        _write(_continued(arguments, trained), arguments.to)
+        return
     names, examples = zip(*read_examples(arguments.file, trained.task), strict=True)
     answered = trained.predict(examples)
     columns = {"example": list(names)} | {
@@ -161,13 +171,25 @@ def _predict(arguments: argparse.Namespace) -> None:
     }
     rows = zip(*columns.values(), strict=True)
     text = "".join(f"{json.dumps(dict(zip(columns, row, strict=True)))}\n" for row in rows)
-    if arguments.to is None:
+    _write(text, arguments.to)
+
+
+def _continued(arguments: argparse.Namespace, trained: Any) -> str:
+    from lra.results.examples import read_prompt
+
+    prompt = read_prompt(arguments.file)
+    drawn = {"temperature": arguments.temperature, "seed": arguments.seed}
+    return f"{printable(trained.generate(prompt, arguments.generate, **drawn))}\n"
+
+
+def _write(text: str, to: Path | None) -> None:
+    if to is None:
         sys.stdout.write(text)
         return
-    with disk_errors(arguments.to):
-        arguments.to.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(arguments.to, text.encode())
-    print(arguments.to)
+    with disk_errors(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(to, text.encode())
+    print(to)
 
 
 def _pass_on(arguments: argparse.Namespace) -> None:

@@ -46,6 +46,12 @@ def read_examples(path: Path, task: Task) -> list[tuple[str, Any]]:
     return [(str(i), row) for i, row in enumerate(rows)]
 
 
+def read_prompt(path: Path) -> str:
+    """Read all of a text, to be continued; a line break at its end is the editor's."""
+    with readable(path, "give a file with the text to continue"):
+        return _text(path).removesuffix("\n")
+
+
 def _whole(file: Path, task: Task) -> Any:
     if file.suffix.lower() not in PICTURES:
         return _example(_text(file), task)

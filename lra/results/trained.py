@@ -33,6 +33,7 @@ from lra.runs.schema import TRAINING
 from lra.settings.experiment import Experiment, read_experiment
 from lra.training.callbacks import TESTED
 from lra.training.checkpoints import load_checkpoint
+from lra.training.record import digest_of_weights
 from lra.training.trainer import DTYPES
 from luna.base import Attention
 
@@ -117,7 +118,7 @@ class Trained:
 
             trained.predict(["[MAX 2 9 [MIN 4 7 ] 0 ]"]).classes
         """
-        logits = torch.cat([self._logits(batch) for batch in self._batches_of(examples)])
+        logits = torch.cat([self.logits(batch) for batch in self._batches_of(examples)])
         if isinstance(target := self.task.target, Numbers):
             given = target.given(logits.numpy())
             return Predictions(None, None, numbers=given if target.outputs > 1 else given[:, 0])
@@ -132,13 +133,19 @@ class Trained:
         logits, labels, target = [], [], self.task.target
         for batch in self.batches(split):
             scored = target.scored(batch.labels)
-            logits.append(self._logits(batch)[scored])
+            logits.append(self.logits(batch)[scored])
             labels.append(batch.labels[scored])
         return target.of_all(logits, labels)
 
     def score(self, answers: Answers) -> float:
         """Score answers, those of `evaluate`, by the metric of the run, in its unit."""
         return get(self.record["metric.name"]).score(answers, self.task.target)
+
+    def generate(self, prompt: str, length: int, *, temperature: float = 1.0, seed: int = 0) -> str:
+        """Continue a text by so many bytes, where the network predicts the next one."""
+        from lra.results.generate import generate
+
+        return generate(self, prompt, length, temperature=temperature, seed=seed)
 
     def attention_maps(self, example: Any) -> AttentionWeights:
         """Return the attention matrices on one example (of a pair, on its first half); for a linear
@@ -156,7 +163,7 @@ class Trained:
             matrices.append(layer.matrix(q, k, mask, x)[0])
 
         with watching(layers, see):
-            self._logits(batch)
+            self.logits(batch)
         one = (0, 0) if self.task.dual else (0,)
         ids, stack = batch.ids[one], self.task.stack
         real = torch.ones_like(ids, dtype=torch.bool) if batch.mask is None else batch.mask[one]
@@ -173,7 +180,8 @@ class Trained:
         return self.batches(Split.held(self.task, width, encoded), len(encoded))
 
     @torch.no_grad()
-    def _logits(self, batch: Batch) -> Tensor:
+    def logits(self, batch: Batch) -> Tensor:
+        """Give the network's outputs for a batch, in the precision of its training."""
         weight = next(self.network.parameters())
         mask = None if batch.mask is None else batch.mask.to(weight.device)
         bits, _, kind = self.run.precision.partition("-")
@@ -203,6 +211,12 @@ def load_trained(
             f"the weights of {record.folder} do not fit the network of its settings: was the code "
             f"of {run.attention['name']} changed since?"
         ) from error
+    stated = record.stage.get("weights")
+    if stated is not None and stated != digest_of_weights(network):
+        raise UserError(
+            f"{weights_of(record)} does not hold the weights that were tested: its digest is not "
+            "that of the record"
+        )
     return Trained(network.eval(), run, record, Path(data_dir or data_dir_of(record.folder)))
 
 
