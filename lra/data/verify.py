@@ -15,7 +15,8 @@ import numpy as np
 from lra.base.errors import UserError
 from lra.data import registry
 from lra.data.arrays import MANIFEST, SPLITS, Prepared, Split, read_manifest
-from lra.data.prepare import load_prepared, prepare, statistics
+from lra.data.prepare import load_prepared, prepare
+from lra.data.statistics import statistics
 from lra.data.store import sha256
 from lra.data.task import Task, TaskOptions
 

@@ -15,8 +15,9 @@ import pytest
 import lra.data
 from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, SPLITS, Example, Layout, Prepared
-from lra.data.prepare import Writer, load_prepared, prepare
+from lra.data.prepare import load_prepared, prepare
 from lra.data.task import RawSplit
+from lra.data.writer import Writer
 from lra.metrics.metric import get
 
 from . import kit
