@@ -113,5 +113,7 @@ def random_batch(run: Run, device: torch.device, share: int = 1) -> Batch:
     shape = (batch, *((2,) if task.dual else ()), rules.pad_to)
     ids = torch.randint(1, task.vocab, shape, device=device)
     mask = None if rules.mask is Mask.none else torch.ones_like(ids, dtype=torch.bool)
-    labels = (batch, rules.pad_to // task.stack) if task.per_token else (batch,)
-    return Batch(ids, mask, torch.randint(task.classes, labels, device=device))
+    shape, _ = task.label_form(rules.pad_to)
+    if task.asks != "classes":
+        return Batch(ids, mask, torch.randint(2, (batch, *shape), device=device).float())
+    return Batch(ids, mask, torch.randint(task.classes, (batch, *shape), device=device))

@@ -4,7 +4,9 @@
         manifest.json
         {train,val,test}.ids.npy     (N, width) uint8 or uint16, padded with 0
         {train,val,test}.lengths.npy (N,) uint32
-        {train,val,test}.labels.npy  (N,) uint8; one per token: (N, tokens) int16, padded with -100
+        {train,val,test}.labels.npy  of classes (N,) uint8, or one per token (N, tokens) int16,
+                                     padded with -100; of labels (N, k) uint8, 0 or 1; of
+                                     numbers (N,) or (N, k) float32
 
 A dual task repeats its texts, so it stores each once: texts.ids.npy, texts.lengths.npy, and in
 place of a split's ids and lengths {train,val,test}.pairs.npy (N, 2) uint32.
@@ -72,13 +74,30 @@ class Layout:
     def metric_names(self) -> list[str]:
         return named(self.metrics, self.target)
 
+    def label_form(self, width: int) -> tuple[tuple[int, ...], type[np.generic]]:
+        """Give shape and type of what is stored of an example's label."""
+        if self.asks == "numbers":
+            return (self.classes,) if self.classes > 1 else (), np.float32
+        if self.asks == "labels":
+            return (self.classes,), np.uint8
+        return ((width // self.stack,), np.int16) if self.per_token else ((), np.uint8)
+
+    def describe_target(self) -> dict[str, Any]:
+        """Give what a record says of what is asked; of classes nothing, for they need no more."""
+        if self.asks == "classes":
+            return {}
+        facts: dict[str, Any] = {"name": self.asks, "outputs": self.classes}
+        if isinstance(target := self.target, Numbers):
+            facts |= {"centre": target.centre.tolist(), "spread": target.spread.tolist()}
+        return {"target": facts}
+
 
 Ids = np.ndarray | tuple[np.ndarray, np.ndarray]  # of any length; a pair for a dual task
 
 
 class Example(NamedTuple):
     ids: Ids
-    label: int | np.ndarray  # one per token where the layout says so
+    label: float | np.ndarray  # one per token, or a row, where the layout says so
 
 
 class Rows:
@@ -137,9 +156,11 @@ class Split:
         for row, ids in zip(rows, texts, strict=True):
             row[: len(ids)] = ids[:width]
         lengths = np.array([min(len(ids), width) for ids in texts])
-        shape = (len(examples), width // layout.stack) if layout.per_token else len(examples)
+        shape, _ = layout.label_form(width)
+        unknown = IGNORED if layout.asks == "classes" else np.nan
+        labels = np.full((len(examples), *shape), unknown)
         pairs = np.arange(len(texts)).reshape(-1, 2) if layout.dual else None
-        return cls("given", layout, width, rows, lengths, np.full(shape, IGNORED), pairs)
+        return cls("given", layout, width, rows, lengths, labels, pairs)
 
     def sequences(self, every: int, *, held: bool) -> Split:
         """Give its single sequences (of a dual task the texts of its pairs), each once and without
@@ -156,6 +177,11 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def scored_labels(self) -> np.ndarray:
+        """Read the labels that are scored: (n,), or a row for each example."""
+        labels = np.asarray(self.labels)
+        return labels[self.layout.target.scored(labels)]
 
     @property
     def texts(self) -> int:
@@ -217,14 +243,9 @@ class Prepared:
                     f"fingerprint {self.fingerprint}; {remedy(self.manifest)}"
                 )
 
-    def scored_labels(self, split: str) -> np.ndarray:
-        """Read the labels that are scored: (n,), or a row for each example."""
-        labels = np.asarray(self.split(split).labels)
-        return labels[self.layout.target.scored(labels)]
-
     def floor(self, metric: Metric) -> float:
         """Score on test the one answer to everything that is best in training."""
-        train, test = (self.scored_labels(split) for split in ("train", "test"))
+        train, test = (self.split(split).scored_labels() for split in ("train", "test"))
         return metric.constant(train, test, self.layout.target)
 
     def summary(self) -> dict[str, Any]:
@@ -233,6 +254,7 @@ class Prepared:
         return {
             "fingerprint": self.fingerprint,
             **{key: self.facts[key] for key in keys},
+            **self.layout.describe_target(),
             "examples": {s: self.facts["splits"][s]["examples"] for s in SPLITS},
             "truncated": {s: self.facts["splits"][s]["truncated"] for s in SPLITS},
         }

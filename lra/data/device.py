@@ -56,7 +56,7 @@ class DeviceLoader(Loader):
         rows = self.split.rows(index)  # (B,), or (B, 2) of a dual task
         ids = self._ids[self._send(rows), :width].long() & 0xFFFF  # kept as int16, read as uint16
         ids = F.pad(ids, (0, width - ids.shape[-1]))
-        labels = self._fill(self._stored_labels[self._send(index)].long(), width)
+        labels = self._typed(self._stored_labels[self._send(index)], width)
         return Batch(ids, self._mask(ids, rows, lengths), labels)
 
     def _mask(self, ids: Tensor, rows: np.ndarray, lengths: np.ndarray) -> Tensor | None:

@@ -27,7 +27,9 @@ CHUNK = 1024  # examples that pad=sorted sorts together
 class Batch(NamedTuple):
     ids: Tensor  # (B, n) or, of a dual task, (B, 2, n); int64, padded with 0
     mask: Tensor | None  # like ids, bool, True = real token; None when nothing is padded
-    labels: Tensor  # (B,), or one per token (B, tokens); int64, IGNORED where nothing is scored
+    # Of classes (B,), or one per token (B, tokens): int64, IGNORED where nothing is scored. Of
+    # labels (B, k) and of numbers (B,) or (B, k): float32.
+    labels: Tensor
 
 
 class Loader:
@@ -97,10 +99,12 @@ class Loader:
 
     def _labels(self, index: np.ndarray, width: int) -> Tensor:
         """Read labels; self-pretraining overrides it (lra/model/pretrain.py)."""
-        return self._fill(torch.from_numpy(self.split.labels[index].astype(np.int64)), width)
+        return self._typed(torch.from_numpy(np.array(self.split.labels[index])), width)
 
-    def _fill(self, labels: Tensor, width: int) -> Tensor:
-        """Cut labels of tokens (B, .), or fill them up, to a batch of this width."""
+    def _typed(self, labels: Tensor, width: int) -> Tensor:
+        """Give stored labels the type of a batch; cut those of tokens (B, .), or fill them up, to
+        its width."""
+        labels = labels.long() if self.split.layout.asks == "classes" else labels.float()
         if not self.split.layout.per_token:
             return labels
         tokens = width // self.split.layout.stack

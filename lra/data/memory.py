@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from lra.base.errors import UserError
+from lra.data import labels as given
 from lra.data.arrays import SPLITS, Example
-from lra.data.registry import register
+from lra.data.registry import check_class, hash_body, register
+from lra.data.statistics import check_metrics
 from lra.data.task import ByteTask, Job, RawSplit, Source, Task, TaskOptions
+from lra.metrics.metric import Metric, get
 
 HELD_OUT = 0.1  # of the training examples, where there is no val or test split
 Part = tuple[Sequence[Any], Sequence[Any]]  # examples and labels
@@ -24,10 +28,15 @@ def from_arrays(
     test: Part | None = None,
     *,
     grid: tuple[int, int] | None = None,
+    targets: str | None = None,
+    metrics: Sequence[str | type[Metric]] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> type[Task]:
     """Register examples and labels as `task=<name>`, in this process: rows of ids, texts, grey
-    pictures (with `grid`), or pairs of them; a label per example, or a list of one per id.
+    pictures (with `grid`), or pairs of them. Whole numbers are classes, floats are numbers to be
+    predicted, rows of whole numbers are a class per id, and other rows of 0 and 1 several labels;
+    `targets` says it where that is not clear (lra/data/labels.py). The first of `metrics` is the
+    score.
 
     Without `val` or `test` a tenth of the training examples is held out, drawn with a fixed seed.
 
@@ -38,32 +47,31 @@ def from_arrays(
     first = parts["train"][0][0]
     dual = _is_pair(first, grid)
     text = isinstance(first, str) or (dual and any(isinstance(side, str) for side in first))
-    dimensions = {y.ndim for _, labels in parts.values() for y in labels}
-    if dimensions not in ({0}, {1}):
-        raise UserError("give every example one label, or every one a list of one per id")
+    ids = {split: [_ids(x, dual, text) for x in examples] for split, (examples, _) in parts.items()}
+    counts = None if dual else [len(x) for of_split in ids.values() for x in of_split]
+    kind, by_split = given.decide({s: ys for s, (_, ys) in parts.items()}, counts, targets)
     encoded = {
-        split: [Example(_ids(x, dual, text), y) for x, y in zip(*part, strict=True)]
-        for split, part in parts.items()
+        split: [Example(x, y) for x, y in zip(ids[split], by_split[split], strict=True)]
+        for split in SPLITS
     }
-    examples = [x for part in encoded.values() for x in part]
-    if dimensions == {1} and any(len(x.ids) != np.size(x.label) for x in examples):
-        raise UserError("an example has more or fewer labels than ids: give one per id")
-    texts: list[Any] = [ids for x in examples for ids in (x.ids if dual else [x.ids])]
+    texts: list[Any] = [x for of in ids.values() for pair in of for x in (pair if dual else [pair])]
     facts = {
         "name": name,
         "title": "data given from memory",
-        "classes": 1 + max(0, *(int(np.max(x.label)) for x in examples)),
+        **given.facts(kind, by_split),
+        "metrics": tuple(metrics),
         "vocab": ByteTask.vocab if text else 256 if grid else 1 + int(max(map(np.max, texts))),
         "max_length": grid[0] * grid[1] if grid else max(len(x) for x in texts),
         "dual": dual,
-        "per_token": dimensions == {1},
         "grid": grid,
         "settings": dict(settings or {}),
-        "encoding": {"code": _digest(encoded)},
+        "encoding": {"code": _digest(encoded, kind), **_metrics_code(metrics)},
         "parts": encoded,
     }
-    bases = (InMemory, ByteTask) if text else (InMemory,)
-    return register(type("FromArrays", bases, facts))
+    made = type("FromArrays", (InMemory, ByteTask) if text else (InMemory,), facts)
+    check_class(made)
+    check_metrics(made(), {split: given.scored(of) for split, of in by_split.items()})
+    return register(made)
 
 
 def from_hf(
@@ -89,7 +97,7 @@ def from_hf(
             *texts, labels = [list(dataset[split][column]) for column in (*columns, label)]
         except KeyError as error:
             raise UserError(f"split {split} has no column {error}") from error
-        if all(_label(y).min() >= 0 for y in labels):  # those of a hidden test set are -1
+        if not given.hidden(labels):
             examples = texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))
             parts[split.replace("validation", "val")] = (examples, labels)
     if "train" not in parts:
@@ -113,15 +121,6 @@ def _is_pair(example: Any, grid: tuple[int, int] | None) -> bool:
     return isinstance(example[0], str | Sequence | np.ndarray)
 
 
-def _label(label: Any) -> np.ndarray:
-    values = np.asarray(label)
-    if values.dtype.kind not in "biuf" or not values.size or (values % 1).any():
-        raise UserError(
-            "labels must be whole numbers, or lists of them: give classes as 0, 1 and so on"
-        )
-    return values.astype(np.int64)
-
-
 def _ids(example: Any, dual: bool, text: bool) -> Any:
     if dual:
         if isinstance(example, str) or len(example) != 2:
@@ -139,7 +138,9 @@ def _ids(example: Any, dual: bool, text: bool) -> Any:
 
 def _split(parts: dict[str, Part | None]) -> dict[str, tuple[list[Any], list[Any]]]:
     """List examples and labels of all three splits; missing ones are drawn from train."""
-    listed = {s: (list(part[0]), list(map(_label, part[1]))) for s, part in parts.items() if part}
+    listed = {
+        s: (list(part[0]), list(map(given.read, part[1]))) for s, part in parts.items() if part
+    }
     for split, (examples, labels) in listed.items():
         if len(examples) != len(labels) or not examples:
             raise UserError(
@@ -161,12 +162,25 @@ def _split(parts: dict[str, Part | None]) -> dict[str, tuple[list[Any], list[Any
     return {split: listed[split] for split in SPLITS}
 
 
-def _digest(parts: Mapping[str, Sequence[Example]]) -> str:
-    digest = hashlib.sha256()
+def _digest(parts: Mapping[str, Sequence[Example]], kind: str) -> str:
+    classes = kind in ("classes", "tokens")
+    digest = hashlib.sha256(b"" if classes else kind.encode())
     for part in parts.values():
         for example in part:
             for ids in example.ids if isinstance(example.ids, tuple) else [example.ids]:
                 digest.update(ids.astype("<i8").tobytes() + b"|")
         for example in part:
-            digest.update(np.asarray(example.label, "<i8").tobytes() + b";")
+            label = np.asarray(example.label, "<i8" if classes else "<f4")
+            digest.update(label.tobytes() + b";")
     return digest.hexdigest()[:16]
+
+
+def _metrics_code(metrics: Sequence[str | type[Metric]]) -> dict[str, str]:
+    """Name the metrics, with the code of one's own: with others a run has other scores."""
+    words = []
+    for one in metrics:
+        made = type(get(one)) if isinstance(one, str) else one
+        own = [base for base in made.__mro__ if base.__module__.partition(".")[0] != "lra"]
+        code = "".join(hash_body(base) for base in own if base not in (ABC, object))
+        words.append(f"{made.name}-{code}" if code else made.name)
+    return {"metrics": " ".join(words)} if words else {}

@@ -24,7 +24,7 @@ from lra.data.arrays import (
 )
 from lra.data.parallel import cores, track
 from lra.data.registry import check_options, overrides
-from lra.data.statistics import statistics
+from lra.data.statistics import check_metrics, statistics
 from lra.data.store import lock, new_folder, read_errors, sha256
 from lra.data.task import Job, RawSplit, Task, TaskOptions
 from lra.data.writer import Writer
@@ -139,7 +139,9 @@ def _make(task: Task, options: TaskOptions, job: Job, partial: Path, max_length:
     inputs = [_input(path) for path in _files(task, options)]
     arrays, truncated = _write(task, task.splits(options, job), facts["width"], partial)
     inputs += [_input(path) for path in job.inputs]
-    counted = statistics({s: Split.open(s, task, facts["width"], partial) for s in SPLITS})
+    splits = {s: Split.open(s, task, facts["width"], partial) for s in SPLITS}
+    check_metrics(task, {s: split.scored_labels() for s, split in splits.items()})
+    counted = statistics(splits)
     for split, facts_of_split in counted["splits"].items():
         facts_of_split["truncated"] = truncated[split]
     facts |= {**counted, "notes": dict(sorted(job.notes.items())), "arrays": arrays}

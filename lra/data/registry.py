@@ -116,8 +116,13 @@ def _hash_class(task: type[Task]) -> str:
     into a notebook, for which Python finds no file, hash its functions and constants."""
     if code.find_source(task.__module__) is not None:
         return code.hash_modules(task.__module__)
+    return hash_body(task)
+
+
+def hash_body(made: type) -> str:
+    """Hash the functions and constants of a class."""
     lines = []
-    for name, value in vars(task).items():
+    for name, value in vars(made).items():
         function = getattr(value, "__func__", getattr(value, "fget", value))  # of a decorator
         if inspect.isfunction(function):
             lines.append(textwrap.dedent(inspect.getsource(function)))
@@ -137,6 +142,12 @@ def check_class(task: type[Task]) -> None:
         raise UserError(f"there is a task '{name}' already; choose another name")
     if missing := [key for key in ("classes", "vocab", "max_length") if not hasattr(task, key)]:
         raise UserError(f"task '{name}' lacks {', '.join(missing)}")
+    if task.asks != "classes" and task.per_token:
+        raise UserError(f"task '{name}' asks for {task.asks} per token: only classes can be")
+    try:
+        _ = task().metric_names  # builds its target too
+    except UserError as error:
+        raise UserError(f"task '{name}': {error}") from error
     if not dataclasses.is_dataclass(task.Options) or not issubclass(task.Options, TaskOptions):
         raise UserError(f"{name}.Options must be a dataclass that extends lra.data.TaskOptions")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,10 +20,13 @@ CHUNK = 2**22  # bytes of an array that wait in memory
 class Writer:
     def __init__(self, folder: Path, layout: Layout, width: int):
         most = 2**15 if layout.per_token else 2**8  # larger labels would wrap around
-        if layout.classes > most or layout.vocab > 2**16:
+        if layout.asks == "classes" and layout.classes > most:
             raise UserError(
-                f"{layout.name} has more than {most:,} classes or more than 65,536 different ids"
+                f"{layout.name} has more than {most:,} classes, the most that are stored: join "
+                "rare classes into one"
             )
+        if layout.vocab > 2**16:
+            raise UserError(f"{layout.name} has more than 65,536 different ids")
         self.folder, self.layout, self.width = folder, layout, width
         self.truncated = dict.fromkeys(SPLITS, 0)
         self._dtype = np.dtype(np.uint8 if layout.vocab <= 256 else np.uint16)
@@ -31,22 +35,13 @@ class Writer:
 
     def add(self, split: str, example: Example) -> None:
         ids, label = example
-        labels = np.atleast_1d(label)
-        scored = labels[labels != IGNORED] if self.layout.per_token else labels
-        self._check_range(split, "label", scored, self.layout.classes)
+        row = self._label(split, np.asarray(label))
         if self.layout.dual:
             rows = [self._text(split, np.asarray(side)) for side in ids]
             self._file(f"{split}.pairs", (2,), np.uint32).append(np.asarray(rows))
         else:
             self._sequence(split, split, np.asarray(ids))
-        if self.layout.per_token:
-            row = np.full(self.width // self.layout.stack, IGNORED, np.int16)
-            row[: len(labels)] = labels[: len(row)]
-            if (row == IGNORED).all():  # the loss of a batch of such examples is nan
-                raise UserError(f"an example of {split} has no scored label: leave it out")
-            self._file(f"{split}.labels", row.shape, np.int16).append(row)
-        else:
-            self._file(f"{split}.labels", (), np.uint8).append(labels[0])
+        self._file(f"{split}.labels", row.shape, row.dtype).append(row)
 
     def close(self) -> dict[str, dict[str, Any]]:
         facts = {name: file.close() for name, file in sorted(self._files.items())}
@@ -61,6 +56,36 @@ class Writer:
         for file in self._files.values():
             with contextlib.suppress(OSError):  # of a full disk, which has been reported
                 file.file.close()
+
+    def _label(self, split: str, label: np.ndarray) -> np.ndarray:
+        """Check a label; give what is stored of it."""
+        shape, stored = self.layout.label_form(self.width)
+        if label.dtype.kind not in "biuf":
+            raise UserError(f"an example of {split} has label {label}, which is no number")
+        if self.layout.per_token:
+            labels = np.atleast_1d(label)
+            self._check_range(split, "label", labels[labels != IGNORED], self.layout.classes)
+            row = np.full(shape, IGNORED, stored)
+            row[: len(labels)] = labels[: len(row)]
+            if (row == IGNORED).all():  # the loss of a batch of such examples is nan
+                raise UserError(f"an example of {split} has no scored label: leave it out")
+            return row
+        if label.size != math.prod(shape):
+            raise UserError(
+                f"an example of {split} has {label.size} targets; {self.layout.name} asks for "
+                f"{math.prod(shape)}"
+            )
+        if self.layout.asks != "numbers":
+            end = 2 if self.layout.asks == "labels" else self.layout.classes
+            self._check_range(split, "label", label, end)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite
+            row = label.astype(stored).reshape(shape)
+        if not np.isfinite(row).all():
+            raise UserError(
+                f"an example of {split} has the target {label[~np.isfinite(row)][0]}, which is no "
+                "finite number of 32 bits: leave it out, or scale the targets"
+            )
+        return row
 
     def _text(self, split: str, ids: np.ndarray) -> int:
         start = np.ascontiguousarray(ids[: self.width], self._dtype)

@@ -17,6 +17,7 @@ class OfLosses(Metric):
 
     targets = ("classes",)
     higher_is_better = False
+    needs_log_p = True
 
     def score(self, answers: Answers, target: Target) -> float:
         return self.of_loss(target.loss_of(answers))

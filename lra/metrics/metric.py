@@ -40,6 +40,7 @@ class Metric(ABC):
     unit: ClassVar[str] = ""  # behind a printed score: "%"
     digits: ClassVar[int] = 3  # behind the point in tables; a single score has one more
     higher_is_better: ClassVar[bool] = True
+    needs_log_p: ClassVar[bool] = False  # it reads probabilities, not answers alone
     targets: ClassVar[tuple[str, ...]]  # it can score (target.py)
 
     @abstractmethod
@@ -52,10 +53,13 @@ class Metric(ABC):
     def constant(self, train: np.ndarray, test: np.ndarray, target: Target) -> float:
         """Score on `test` the one answer that is best for all examples of `train`. Labels that are
         not scored are left out by the caller."""
-        best = max(
+        return self._all(self.best_constant(train, target), test, target)
+
+    def best_constant(self, train: np.ndarray, target: Target) -> np.ndarray:
+        """Choose the answer to one example that is best for all examples of `train`."""
+        return max(
             target.constants(train), key=lambda one: self.sign * self._all(one, train, target)
         )
-        return self._all(best, test, target)
 
     def _all(self, one: np.ndarray, labels: np.ndarray, target: Target) -> float:
         answers = np.broadcast_to(one, labels.shape)

@@ -156,6 +156,11 @@ class Numbers(Target):
     ):
         super().__init__(outputs)
         self.centre, self.spread = np.array(centre, np.float64), np.array(spread, np.float64)
+        for name, values in (("centre", self.centre), ("spread", self.spread)):
+            if values.shape not in ((1,), (outputs,)) or not np.isfinite(values).all():
+                raise UserError(f"{name} of the targets must be one finite number, or {outputs}")
+        if (self.spread <= 0).any():
+            raise UserError("spread of the targets must be above 0: give 1 where all are equal")
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean squared error in units of the spread."""
