@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import io
 import math
 import re
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lra.base.disk import disk_errors, write_atomically
-from lra.base.errors import UserError, printable
+from lra.base.errors import UserError
 from lra.data import registry
-from lra.data.arrays import IGNORED, SPLITS, Prepared, Split
+from lra.data.arrays import SPLITS, Prepared, Split
 from lra.data.task import TaskOptions
+from lra.data.words import asked, lines, sizes
 from lra.settings.compose import task_settings
 
-fill = functools.partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
 GAP = 8  # pixels between pictures
 GROUND = 96  # grey level between them
 SMALLEST = 128  # width to which small pictures are enlarged
@@ -122,7 +120,7 @@ def _list(arguments: argparse.Namespace) -> None:
             shape = f"{task.grid[0]} x {task.grid[1]} image"
         if task.dual:
             shape = f"2 x {shape}"
-        print(f"{name:<14} {task.title}: {task.classes} classes, {shape}, vocabulary {task.vocab}")
+        print(f"{name:<14} {task.title}: {asked(task)}, {shape}, vocabulary {task.vocab}")
         print(f"{'':<14} sources: {', '.join(task.sources)}")
         for folder in _folders(arguments.data_dir, name):
             try:
@@ -202,7 +200,7 @@ def _show(arguments: argparse.Namespace) -> None:
         write_picture(split, index, arguments.png)
         print(arguments.png)
     else:
-        print("\n\n".join("\n".join(_lines(prepared, split, i)) for i in index))
+        print("\n\n".join("\n".join(lines(prepared, split, i)) for i in index))
 
 
 def write_picture(split: Split, index: Sequence[int], file: Path) -> None:
@@ -222,47 +220,6 @@ def write_picture(split: Split, index: Sequence[int], file: Path) -> None:
         out = io.BytesIO()
         Image.fromarray(np.vstack(list(rows))).save(out, "PNG")
         write_atomically(file, out.getvalue())
-
-
-def sizes(facts: dict[str, Any]) -> Iterator[str]:
-    """Describe what was counted in prepared data, or the part of it that is known."""
-    for name, split in facts.get("splits", {}).items():
-        words = [f"{name:<5} {split['examples']:>7,} examples"]
-        if lengths := split.get("lengths"):
-            range_ = f"lengths {lengths['min']:,} to {lengths['max']:,}"
-            words.append(f"{range_}, median {lengths['median']:,}")
-        if labels := split.get("labels"):
-            words.append(f"most frequent label {max(labels) / sum(labels):.1%}")
-        if split.get("truncated"):
-            words.append(f"{split['truncated']:,} cut to {lengths['max']:,}")
-        if split.get("constant"):
-            words.append(f"{split['constant']:,} of one colour")
-        yield ", ".join(words)
-    if repeated := facts.get("duplicates"):
-        counts = ", ".join(f"{where} {count:,}" for where, count in repeated.items())
-        yield f"examples that come again: {counts}"
-    for reason, count in facts.get("notes", {}).items():
-        yield f"{reason}: {count:,}"
-
-
-def _lines(prepared: Prepared, split: Split, i: int) -> Iterator[str]:
-    """Show an example with its label, its text, the ids and the mask of their length."""
-    layout, at = prepared.layout, np.array([i])
-    lengths, label = split.lengths(at).ravel(), split.labels[i].tolist()
-    if isinstance(label, list):
-        label = ", ".join(f"{at}: {y}" for at, y in enumerate(label) if y != IGNORED)
-    yield (
-        f"{layout.name} {split.name} {i}   label {label}   "
-        f"length {' and '.join(map(str, lengths))} of {split.width}"
-    )
-    task = registry.of_facts(prepared.facts)
-    for ids, n in zip(split.ids(at).reshape(-1, split.width), lengths, strict=True):
-        shown = {"ids": " ".join(map(str, ids[:n])), "mask": f"1 x {n}, 0 x {split.width - n}"}
-        if layout.grid is None:
-            shown = {"text": task.decode(ids[:n]), **shown}
-        for name, text in shown.items():
-            lines = fill(text, initial_indent=f"  {name:<5} ", subsequent_indent=" " * 8)
-            yield from map(printable, lines.split("\n"))
 
 
 def _baseline(arguments: argparse.Namespace) -> None:

@@ -21,10 +21,11 @@ from lra.data.store import sha256
 from lra.data.task import Task, TaskOptions
 
 EXPECTED = Path(__file__).parent / "expected"
+FAR = 3  # a mean beyond it, a spread beyond it or its inverse: not what a network gives at first
 
 
 class Check(NamedTuple):
-    status: str  # ok | differs | unknown
+    status: str  # ok | differs | unknown | warning
     text: str
 
 
@@ -64,10 +65,9 @@ def check_task(options: TaskOptions, max_length: int) -> Iterator[Check]:
         yield Check(same, "prepared twice, by one worker and by two: the same data")
         yield from verify(made.folder)
         for name in SPLITS:
-            labels = made.facts["splits"][name]["labels"]
-            several = "differs" if max(labels) == sum(labels) else "ok"
-            yield Check(several, f"{name}: more than one label occurs")
+            yield _check_labels(name, made.facts["splits"][name])
             yield _check_texts(task, made.split(name))
+        yield from _check_scale(task, made.facts["splits"]["train"])
 
 
 def expected(facts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -114,6 +114,33 @@ def _differences(wanted: Any, actual: Any, where: str = "") -> Iterator[tuple[st
             yield from _differences(value, actual.get(key), f"{where} {key}".strip())
     elif wanted != actual:
         yield where, wanted, actual
+
+
+def _check_labels(name: str, facts: dict[str, Any]) -> Check:
+    """Check that there is something to be learned: the labels of a split are not all the same."""
+    if targets := facts.get("targets"):
+        varied = all(a < b for a, b in zip(targets["least"], targets["largest"], strict=True))
+        return Check("ok" if varied else "differs", f"{name}: the targets are not all the same")
+    if with_label := facts.get("with_label"):
+        varied = any(0 < count < facts["examples"] for count in with_label)
+        return Check("ok" if varied else "differs", f"{name}: some examples have other labels")
+    varied = max(facts["labels"]) < sum(facts["labels"])
+    return Check("ok" if varied else "differs", f"{name}: more than one label occurs")
+
+
+def _check_scale(task: Task, train: dict[str, Any]) -> Iterator[Check]:
+    """Warn of numbers that are far from what a network gives at first, which trains slowly."""
+    as_given = np.any(task.centre) or np.any(np.array(task.spread) != 1)
+    if "targets" not in train or as_given:
+        return
+    mean, spread = (np.array(train["targets"][key]) for key in ("mean", "spread"))
+    if (np.abs(mean) > FAR).any() or (spread > FAR).any() or (spread < 1 / FAR).any():
+        means, spreads = (", ".join(f"{x:.3g}" for x in values) for values in (mean, spread))
+        yield Check(
+            "warning",
+            f"the targets have mean {means} and spread {spreads}: set centre and spread of the "
+            "task",
+        )
 
 
 def _check_texts(task: Task, split: Split) -> Check:

@@ -1,0 +1,87 @@
+"""What was prepared, and examples of it, in the words of `lra data`."""
+
+from __future__ import annotations
+
+import functools
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lra.base.errors import printable
+from lra.data import registry
+from lra.data.arrays import IGNORED, Layout, Prepared, Split
+
+fill = functools.partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
+
+
+def asked(layout: Layout) -> str:
+    """`10 classes`, `1 number`"""
+    one = {"labels": "label", "numbers": "number"}.get(layout.asks, layout.asks)
+    return f"{layout.classes} {layout.asks if layout.classes != 1 else one}"
+
+
+def sizes(facts: dict[str, Any]) -> Iterator[str]:
+    """Describe what was counted in prepared data, or the part of it that is known."""
+    for name, split in facts.get("splits", {}).items():
+        words = [f"{name:<5} {split['examples']:>7,} examples"]
+        if lengths := split.get("lengths"):
+            range_ = f"lengths {lengths['min']:,} to {lengths['max']:,}"
+            words.append(f"{range_}, median {lengths['median']:,}")
+        words += _labels_in_words(split)
+        if split.get("truncated"):
+            words.append(f"{split['truncated']:,} cut to {lengths['max']:,}")
+        if split.get("constant"):
+            words.append(f"{split['constant']:,} of one colour")
+        yield ", ".join(words)
+    if repeated := facts.get("duplicates"):
+        counts = ", ".join(f"{where} {count:,}" for where, count in repeated.items())
+        yield f"examples that come again: {counts}"
+    for reason, count in facts.get("notes", {}).items():
+        yield f"{reason}: {count:,}"
+
+
+def _labels_in_words(split: dict[str, Any]) -> Iterator[str]:
+    if labels := split.get("labels"):
+        yield f"most frequent label {max(labels) / sum(labels):.1%}"
+    if counts := split.get("with_label"):
+        most, least = max(counts) / split["examples"], min(counts) / split["examples"]
+        yield f"{sum(counts) / split['examples']:.2f} labels each"
+        yield f"most frequent label {most:.1%}, rarest {least:.1%}"
+    if targets := split.get("targets"):
+        yield f"targets from {min(targets['least']):.4g} to {max(targets['largest']):.4g}"
+        for name in ("mean", "spread"):
+            values = [f"{f(targets[name]):.4g}" for f in (min, max)]
+            one = len(targets[name]) == 1
+            yield f"{name} {values[0]}" if one else f"{name}s {' to '.join(values)}"
+
+
+def _label_of(split: Split, i: int) -> str:
+    """Spell the label of an example."""
+    label, asks = split.labels[i], split.layout.asks
+    if asks == "labels":
+        return ", ".join(map(str, np.flatnonzero(label))) or "none"
+    if asks == "numbers":
+        return ", ".join(f"{x:g}" for x in np.atleast_1d(label))
+    if split.layout.per_token:
+        return ", ".join(f"{at}: {y}" for at, y in enumerate(label) if y != IGNORED)
+    return str(label)
+
+
+def lines(prepared: Prepared, split: Split, i: int) -> Iterator[str]:
+    """Show an example with its label, its text, the ids and the mask of their length."""
+    layout, at = prepared.layout, np.array([i])
+    lengths = split.lengths(at).ravel()
+    yield (
+        f"{layout.name} {split.name} {i}   label {_label_of(split, i)}   "
+        f"length {' and '.join(map(str, lengths))} of {split.width}"
+    )
+    task = registry.of_facts(prepared.facts)
+    for ids, n in zip(split.ids(at).reshape(-1, split.width), lengths, strict=True):
+        shown = {"ids": " ".join(map(str, ids[:n])), "mask": f"1 x {n}, 0 x {split.width - n}"}
+        if layout.grid is None:
+            shown = {"text": task.decode(ids[:n]), **shown}
+        for name, text in shown.items():
+            filled = fill(text, initial_indent=f"  {name:<5} ", subsequent_indent=" " * 8)
+            yield from map(printable, filled.split("\n"))
