@@ -9,7 +9,6 @@ prints them.
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import numpy as np
 from lra.base.disk import write_atomically
 from lra.base.errors import UserError, nearest, readable
 from lra.data.arrays import IGNORED, Prepared, Split
+from lra.data.linear import counts, linear, pixels, trigrams
 from lra.data.task import Task
 from lra.metrics.answers import Answers
 from lra.metrics.classes import percent
@@ -26,8 +26,11 @@ from lra.metrics.metric import facts_of, get
 
 FILE = "rules.jsonl"  # of a folder of results
 CONSTANT = "constant"
-STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse regularisations of a linear rule, chosen on val
-TRIGRAMS = 2**18  # columns that byte trigrams are hashed into
+NOTHING = {
+    "classes": "nothing: always the most frequent label",
+    "labels": "nothing: always the same labels",
+    "numbers": "nothing: always the same numbers",
+}
 
 
 class Rule(NamedTuple):
@@ -39,42 +42,56 @@ class Rule(NamedTuple):
 
 def rules_of(task: Task, options: Mapping[str, Any]) -> dict[str, Rule]:
     """List the rules for a task, from the least that is read to the most."""
-    rules = {CONSTANT: Rule("nothing: always the most frequent label", _constant)}
-    if task.grid is not None:
-        rules["pixels"] = Rule("each pixel by itself (logistic regression)", linear(pixels))
+    rules = {CONSTANT: Rule(NOTHING[task.asks], _constant)}
+    how = "ridge regression" if task.asks == "numbers" else "logistic regression"
+    if task.grid is not None and not task.per_token:
+        rules["pixels"] = Rule(f"each pixel by itself ({how})", linear(pixels))
     elif not task.per_token:
-        rules["bag"] = Rule("how often each token occurs (logistic regression)", linear(counts))
+        rules["bag"] = Rule(f"how often each token occurs ({how})", linear(counts))
         if task.vocab > 200:
-            reads = "how often each three neighbours occur (logistic regression)"
+            reads = f"how often each three neighbours occur ({how})"
             rules["trigrams"] = Rule(reads, linear(trigrams))
     return rules | task.rules(options)
 
 
 def baselines(prepared: Prepared, task: Task, names: list[str] | None = None) -> dict[str, Any]:
     """Fit rules to the training examples and score them: what results/rules.jsonl has of a task."""
-    rules = rules_of(task, prepared.facts["options"])
+    rules, metric = rules_of(task, prepared.facts["options"]), get(task.metric_names[0])
     for name in names or ():
         if name not in rules:
             raise UserError(f"task '{task.name}' has no rule '{name}'{nearest(name, rules)}")
-    train, val, test = (prepared.split(name) for name in ("train", "val", "test"))
-    metric, scores = get(task.metric_names[0]), {}
-    for name in names or rules:
-        answers = rules[name].answer(train, val, [val, test])
-        on_val, on_test = (
-            score_of(split, of_split, task)
-            for split, of_split in zip((val, test), answers, strict=True)
-        )
-        scores[name] = {"reads": rules[name].reads, "val": on_val, "test": on_test}
-        if rules[name].bound:
-            scores[name]["bound"] = True
-        if (groups := task.groups(test)) is not None:
-            right = answers[1] == test.labels
-            scores[name]["by"] = {
-                str(g): [int(right[groups == g].sum()), int((groups == g).sum())]
-                for g in np.unique(groups)
-            }
+        if metric.needs_log_p and name != CONSTANT:
+            raise UserError(
+                f"rule '{name}' gives no probabilities, which {metric.title} scores: take "
+                f"{CONSTANT} alone"
+            )
+    able = [CONSTANT] if metric.needs_log_p else list(rules)
+    scores = {name: _scored(prepared, task, rules[name]) for name in names or able}
     facts = {"task": task.name, "fingerprint": prepared.fingerprint, "metric": facts_of(metric)}
     return facts | {"options": prepared.facts["options"], "rules": scores}
+
+
+def _scored(prepared: Prepared, task: Task, rule: Rule) -> dict[str, Any]:
+    """Fit a rule and score it on val and test, there also by difficulty."""
+    train, val, test = (prepared.split(name) for name in ("train", "val", "test"))
+    metric, of_train = get(task.metric_names[0]), train.scored_labels()
+    if metric.needs_log_p:  # one distribution for all, and no answers
+        on_val, on_test = (
+            metric.constant(of_train, split.scored_labels(), task.target) for split in (val, test)
+        )
+        return {"reads": rule.reads, "val": on_val, "test": on_test}
+    answers = rule.answer(train, val, [val, test])
+    on_val, on_test = map(score_of, (val, test), answers, (task, task))
+    scores: dict[str, Any] = {"reads": rule.reads, "val": on_val, "test": on_test}
+    if rule.bound:
+        scores["bound"] = True
+    if task.asks == "classes" and (groups := task.groups(test)) is not None:
+        right = answers[1] == test.labels
+        scores["by"] = {
+            str(g): [int(right[groups == g].sum()), int((groups == g).sum())]
+            for g in np.unique(groups)
+        }
+    return scores
 
 
 def score_of(split: Split, answers: np.ndarray, task: Task) -> float:
@@ -103,8 +120,18 @@ def from_ids(read: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
 
 
 def _constant(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
-    most_frequent = np.bincount(train.labels[train.labels != IGNORED]).argmax()
-    return [np.full(split.labels.shape, most_frequent) for split in splits]
+    metric = get(train.layout.metric_names[0])
+    best = metric.best_constant(train.scored_labels(), train.layout.target)
+    return [np.broadcast_to(best, split.labels.shape) for split in splits]
+
+
+def need_classes(split: Split) -> None:
+    """UserError where a rule that counts labels cannot answer what the task asks."""
+    if split.layout.asks != "classes":
+        raise UserError(
+            f"a table of keys answers with classes, but task '{split.layout.name}' asks for "
+            f"{split.layout.asks}: give it a rule that answers with them"
+        )
 
 
 def by_key(keys: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
@@ -115,6 +142,7 @@ def by_key(keys: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
         return np.concatenate([keys(ids) for ids, _ in split.blocks()]).astype(np.int64)
 
     def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
+        need_classes(train)
         table = Table(read(train), train.labels)
         return [table.answers(read(split))[0] for split in splits]
 
@@ -143,6 +171,7 @@ def first_tokens(most: int, vocab: int) -> Callable[..., Any]:
     is the best on val."""
 
     def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
+        need_classes(train)
         everything = [train, val, *splits]
         firsts = [s.ids(np.arange(len(s)), most).astype(np.int64) for s in everything]
         keys = [np.zeros(len(split), np.int64) for split in everything]
@@ -159,81 +188,6 @@ def first_tokens(most: int, vocab: int) -> Callable[..., Any]:
         return best_answers[2:]
 
     return answer
-
-
-# ---------------------------------------------------------------------- linear rules
-
-
-def linear(features: Callable[[Split], Any]) -> Callable[..., Any]:
-    """Logistic regression on features (examples, columns), regularised as is best on val."""
-
-    def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
-        try:
-            from sklearn.exceptions import ConvergenceWarning
-            from sklearn.linear_model import LogisticRegression
-            from sklearn.pipeline import make_pipeline
-            from sklearn.preprocessing import StandardScaler
-        except ImportError as error:
-            raise UserError(
-                "this rule needs scikit-learn: pip install 'luna-lra[rules]'"
-            ) from error
-
-        inputs, on_val = features(train), features(val)
-        with warnings.catch_warnings():  # stopping early regularises, and val decides
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            models = [
-                make_pipeline(
-                    StandardScaler(with_mean=False),
-                    LogisticRegression(C=c / len(train), max_iter=200),
-                ).fit(inputs, train.labels)
-                for c in STRENGTHS
-            ]
-        best = max(models, key=lambda model: model.score(on_val, val.labels))
-        return [best.predict(features(split)) for split in splits]
-
-    return answer
-
-
-def pixels(split: Split) -> np.ndarray:
-    return np.concatenate([ids for ids, _ in split.blocks()]).astype(np.float32) / 255
-
-
-def counts(split: Split) -> Any:
-    """Square roots of the shares of each id, which tame frequent ones."""
-    return _bags(split, lambda ids: ids, split.layout.vocab)
-
-
-def trigrams(split: Split) -> Any:
-    def codes(ids: np.ndarray) -> np.ndarray:
-        a, b, c = (ids[..., at : ids.shape[-1] - 2 + at].astype(np.int64) for at in range(3))
-        mixed = (a * 65_599 + b) * 65_599 + c
-        return np.where((a > 0) & (b > 0) & (c > 0), mixed % (TRIGRAMS - 1) + 1, 0)
-
-    return _bags(split, codes, TRIGRAMS)
-
-
-def _bags(split: Split, codes: Callable[[np.ndarray], np.ndarray], columns: int) -> Any:
-    """Count codes, of which 0 is padding; of a pair, give the difference and the product."""
-    from scipy import sparse
-
-    def bag(ids: np.ndarray) -> Any:
-        ids = codes(ids)
-        row, _ = np.nonzero(ids)
-        code = ids[ids > 0]
-        shape = (len(ids), columns)
-        bag = sparse.csr_array((np.ones(len(code), np.float32), (row, code)), shape=shape)
-        bag.sum_duplicates()
-        bag.data = np.sqrt(bag.data / np.repeat(bag.sum(axis=1), np.diff(bag.indptr)))
-        return bag
-
-    blocks = []
-    for ids, _ in split.blocks():
-        if split.layout.dual:
-            first, second = bag(ids[:, 0]), bag(ids[:, 1])
-            blocks.append(sparse.hstack([abs(first - second), first.multiply(second)], "csr"))
-        else:
-            blocks.append(bag(ids))
-    return sparse.vstack(blocks, "csr")
 
 
 def keep(scores: dict[str, Any], path: Path) -> None:
