@@ -1,12 +1,14 @@
 """`lra records check`: what the numbers of records follow from, and which cannot be right.
 
-A record is *proven* if its accuracy and loss follow from its answers and the answers' labels are
+A record is *proven* if its score and loss follow from its answers and the answers' labels are
 those of the prepared data; *recomputed* if they follow from the answers, but the data are not at
-hand; *trusted* if it has no answers. docs/results.md says what this does and does not show.
+hand; *trusted* if it has no answers, or a metric that is not known here. docs/results.md says what
+this does and does not show.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -20,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from lra import data
 from lra.base.errors import UserError, readable
 from lra.data.arrays import Prepared
 from lra.metrics.answers import Answers
-from lra.metrics.metric import get
+from lra.metrics.metric import Metric, get, names
 from lra.metrics.target import Classes, Target, target_class
 from lra.results.record import Record
 from lra.runs.folder import RESULT
@@ -65,18 +68,20 @@ def check_records(
     counts: Counter[str] = Counter()
     problems: list[tuple[Record, str]] = []
     for record in track(records, "checking", console=Console(stderr=True)):
-        data = record["task"], record.get("data.fingerprint")
+        key = record["task"], record.get("data.fingerprint")
         if record.kind == CONVERSION:
-            at_hand: Any = _labels_at_hand(*data, conversion_data)
+            at_hand: Any = _labels_at_hand(*key, conversion_data)
             reasons = [*_score(record, at_hand)]
         else:
-            at_hand = with_fingerprint(data_dir, *data)
+            known = record["task"] in data.names()  # or given from memory, in another process
+            at_hand = with_fingerprint(data_dir, *key) if known else None
             reasons = [*_cost(record), *(_on_data(record, at_hand) if at_hand else ())]
             if reevaluate:
                 reasons += _evaluated_again(record, data_dir)
         problems += [(record, reason) for reason in reasons]
         proof = PROVEN if at_hand else RECOMPUTED
-        counts[TRUSTED if record.answers is None else proof] += 1
+        scored = metric_named(record, record["metric.name"]) and record.answers
+        counts[proof if scored else TRUSTED] += 1
     _refuse(problems)
     return counts
 
@@ -107,8 +112,9 @@ def _of_answers(record: Record, answers: Answers) -> Iterator[str]:
     if len(answers) != scored:
         yield f"it has {len(answers)} answers to {scored} questions"
     for name, stated in {record["metric.name"]: record.score, **stage.get("metrics", {})}.items():
-        computed = get(name).score(answers, target)
-        yield from _differ(f"test {get(name).title}", stated, computed, 1e-9 * max(1, abs(stated)))
+        if (metric := metric_named(record, name)) is not None:
+            computed = metric.score(answers, target)
+            yield from _differ(f"test {metric.title}", stated, computed, 1e-9 * max(1, abs(stated)))
     loss = target.loss_of(answers)
     yield from _differ("test loss", stage["loss"], loss, 2e-3 * (1 + loss))
     if predicted := stage.get("predicted"):
@@ -118,13 +124,17 @@ def _of_answers(record: Record, answers: Answers) -> Iterator[str]:
 
 
 def target_of(record: Record) -> Target:
-    """Build what the task of a training asks; that of an accuracy needs no task."""
-    if record["metric.name"] == Classes.metric:
-        return Classes(0)
-    from lra import data
+    """Build what the task of a training asks, which needs no code of the task."""
+    facts = record.get("data.target") or {"name": Classes.name, "outputs": 0}
+    return target_class(facts["name"])(**{k: v for k, v in facts.items() if k != "name"})
 
-    settings = record["settings.task"]
-    return data.of(data.configure(settings["name"], settings=settings)).target
+
+def metric_named(record: Record, name: str) -> Metric | None:
+    """Give a metric of a record; None if it is one of a task's own that is not known here."""
+    if name not in names():
+        with contextlib.suppress(UserError):  # a task that another process has registered
+            data.get(record["task"])  # registers its metrics too
+    return get(name) if name in names() else None
 
 
 def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iterator[str]:
@@ -226,8 +236,9 @@ def _labels_at_hand(task: str, fingerprint: str | None, folder: Path | None) -> 
 
 def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
     """Compare labels and the score of a constant answer with those of the prepared data."""
-    if record.floor is not None:
-        floor = prepared.floor(get(record["metric.name"]))
+    metric = metric_named(record, record["metric.name"])
+    if record.floor is not None and metric is not None:
+        floor = prepared.floor(metric)
         yield from _differ("floor", record.floor, floor, 1e-9 * max(1, abs(floor)))
     if (answers := record.answers) is None:
         return

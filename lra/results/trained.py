@@ -24,7 +24,7 @@ from lra.data.store import lock, new_folder
 from lra.data.task import Task
 from lra.metrics.answers import Answers
 from lra.metrics.metric import get
-from lra.metrics.target import Labels, Numbers
+from lra.metrics.target import Classes, Labels, Numbers
 from lra.model.network import Network
 from lra.model.pretrain import build_network
 from lra.results.record import Record, read_record
@@ -47,13 +47,13 @@ metrics: [{record[metric.name]}]
 # {record.attention} on {record[task]}
 
 A Transformer with the attention *{record.attention}* ([{paper.title}]({paper.url})), \
-trained by luna-lra {version}: `{command}`. `lra.load("{folder}").predict(examples).classes` answers
+trained by luna-lra {version}: `{command}`. `lra.load("{folder}").predict(examples).{asks}` answers
 texts, pictures or ids.
 
 | | |
 |---|---|
 | test {record[metric.title]} | {record.score_text} ({record[select]} checkpoint) |
-| always giving one answer | {record.floor:.2f} |
+| always giving one answer | {floor} |
 | data | {record[data.provenance]}, fingerprint `{record[data.fingerprint]}` |
 | training | {record[steps]:,} steps of {record[batch]}, protocol {record[protocol.name]} \
 v{record[protocol.version]}, steps share {record[steps_share]:g}, seed {record[seed]} |
@@ -139,7 +139,8 @@ class Trained:
 
     def score(self, answers: Answers) -> float:
         """Score answers, those of `evaluate`, by the metric of the run, in its unit."""
-        return get(self.record["metric.name"]).score(answers, self.task.target)
+        names = self.task.metric_names  # a metric of the task's own is known from here on
+        return get(names[0]).score(answers, self.task.target)
 
     def generate(self, prompt: str, length: int, *, temperature: float = 1.0, seed: int = 0) -> str:
         """Continue a text by so many bytes, where the network predicts the next one."""
@@ -239,6 +240,8 @@ def export_network(folder: Path, target: Path) -> list[Path]:
         paper=luna.get(record.attention).paper,
         version=luna.__version__,
         folder=target.name,
+        asks=record.get("data.target.name") or Classes.name,
+        floor=record.text(record["floor"]),
         command=record.get("command") or "lra.train",
     )
     files = [*(record.folder / name for name in COPIED), weights_of(record)]
