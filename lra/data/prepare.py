@@ -137,7 +137,7 @@ def _make(task: Task, options: TaskOptions, job: Job, partial: Path, max_length:
     start = time.monotonic()
     facts = known_facts(task, options, max_length)
     inputs = [_input(path) for path in _files(task, options)]
-    arrays, truncated = _write(task, task.splits(options, job), facts["width"], partial)
+    arrays, truncated = _write(task, [*task.splits(options, job)], facts["width"], partial)
     inputs += [_input(path) for path in job.inputs]
     splits = {s: Split.open(s, task, facts["width"], partial) for s in SPLITS}
     check_metrics(task, {s: split.scored_labels() for s, split in splits.items()})

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lra.base.disk import disk_errors, write_atomically
 from lra.base.errors import UserError, first_line, printable
 from lra.metrics.metric import get
@@ -165,7 +167,7 @@ def _predict(arguments: argparse.Namespace) -> None:
     names, examples = zip(*read_examples(arguments.file, trained.task), strict=True)
     answered = trained.predict(examples)
     columns = {"example": list(names)} | {
-        name: values.round(6).tolist() if values.dtype.kind == "f" else values.tolist()
+        name: _digits(values) if values.dtype.kind == "f" else values.tolist()
         for name, values in zip(PRINTED, answered, strict=True)
         if values is not None
     }
@@ -190,6 +192,12 @@ def _write(text: str, to: Path | None) -> None:
         to.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(to, text.encode())
     print(to)
+
+
+def _digits(values: np.ndarray) -> Any:
+    """List floats with the digits that 32 bits have, whatever their size."""
+    shortened = [float(f"{value:.7g}") for value in values.flat]
+    return np.reshape(shortened, values.shape).tolist()
 
 
 def _pass_on(arguments: argparse.Namespace) -> None:
