@@ -79,24 +79,30 @@ def from_hf(
     dataset: Mapping[str, Any],
     *,
     text: str | tuple[str, str] = "text",
-    label: str = "label",
+    label: str | Sequence[str] = "label",
     **others: Any,
 ) -> type[Task]:
-    """Register a `datasets.DatasetDict` (or any mapping from split to columns) as `task=<name>`:
-    its columns of texts, or of ids, or of two texts, and of labels. The split `validation` is val.
+    """Register a `datasets.DatasetDict` (or any mapping from split to columns, such as tables of
+    pandas) as `task=<name>`: its columns of texts, or of ids, or of two texts, and of labels, of
+    which several columns are a row per example. The split `validation` is val.
 
         rte = datasets.load_dataset("glue", "rte")
         lra.data.from_hf("rte", rte, text=("sentence1", "sentence2"))
+        lra.data.from_hf("stars", {"train": pandas.read_csv("stars.csv")}, label=("plot", "cast"))
     """
     columns = (text,) if isinstance(text, str) else text
+    wanted = (label,) if isinstance(label, str) else label
     parts: dict[str, Any] = {}
     for split in ("train", "val", "validation", "test"):
         if split not in dataset:
             continue
         try:
-            *texts, labels = [list(dataset[split][column]) for column in (*columns, label)]
+            texts, rows = (
+                [list(dataset[split][column]) for column in names] for names in (columns, wanted)
+            )
         except KeyError as error:
             raise UserError(f"split {split} has no column {error}") from error
+        labels = rows[0] if isinstance(label, str) else list(zip(*rows, strict=True))
         if not given.hidden(labels):
             examples = texts[0] if len(texts) == 1 else list(zip(*texts, strict=True))
             parts[split.replace("validation", "val")] = (examples, labels)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -144,6 +145,19 @@ def test_a_dataset_of_columns_has_targets_too(tmp_path: Path):
     assert prepared(tmp_path).facts["splits"]["test"]["examples"] == 3
     rows = {"text": columns["text"], "label": BINARY.tolist()}
     assert data.from_hf("given", {"train": rows}, targets="labels")().asks == "labels"
+
+
+def test_columns_of_a_file_are_numbers_of_an_example(tmp_path: Path):
+    table = pd.DataFrame({"text": [f"a {i}" for i in range(N)], "x": ONE, "y": TWO[:, 0]})
+    table.to_csv(tmp_path / "table.csv")
+    tables = {"train": pd.read_csv(tmp_path / "table.csv")}
+    task = data.from_hf("given", tables, label=("x", "y"))()
+    assert (task.asks, task.classes) == ("numbers", 2)
+    stored = np.concatenate([prepared(tmp_path).split(s).labels for s in ("train", "val", "test")])
+    wanted = table[["x", "y"]].to_numpy(np.float32)
+    assert np.array_equal(np.sort(stored, 0), np.sort(wanted, 0))
+    with pytest.raises(UserError, match="split train has no column 'z'"):
+        data.from_hf("given", tables, label=("x", "z"))
 
 
 # ---------------------------------------------------------------------- what a task class says
