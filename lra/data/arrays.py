@@ -58,9 +58,8 @@ class Layout:
     asks: str = "classes"
     centre: Sequence[float] = (0.0,)  # of numbers: their mean and standard deviation in training,
     spread: Sequence[float] = (1.0,)  # one of each, or one per column
-    metrics: ClassVar[
-        Sequence[Any]
-    ] = ()  # the first is the score; none: the usual one of what is asked
+    # The first is the score; none: the usual one of what is asked.
+    metrics: ClassVar[Sequence[Any]] = ()
 
     @property
     def target(self) -> Target:

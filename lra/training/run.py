@@ -23,7 +23,6 @@ from lra.model.pretrain import asked_of, build_network, carry, phase_one
 from lra.runs.answers import write_answers
 from lra.runs.folder import RunFolder, chosen_code, read_metrics, writing
 from lra.settings.compose import Run
-from lra.settings.experiment import SCHEMA_VERSION
 from lra.training.callbacks import build_callbacks, forgetful
 from lra.training.checkpoints import Checkpoints, carry_out, is_main_process, load_checkpoint
 from lra.training.custom import CustomModule, check_chosen
@@ -142,7 +141,7 @@ def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[s
         },
         "seconds": module.clock.read(),
     }
-    return {"schema": SCHEMA_VERSION, "pretraining": facts}
+    return {"pretraining": facts}
 
 
 # ---------------------------------------------------------------------- steps of both phases
