@@ -42,7 +42,9 @@ class Rule(NamedTuple):
 
 def rules_of(task: Task, options: Mapping[str, Any]) -> dict[str, Rule]:
     """List the rules for a task, from the least that is read to the most."""
-    rules = {CONSTANT: Rule(NOTHING[task.asks], _constant)}
+    shares = get(task.metric_names[0]).needs_log_p
+    nothing = "nothing: how frequent each label is" if shares else NOTHING[task.asks]
+    rules = {CONSTANT: Rule(nothing, _constant)}
     how = "ridge regression" if task.asks == "numbers" else "logistic regression"
     if task.grid is not None and not task.per_token:
         rules["pixels"] = Rule(f"each pixel by itself ({how})", linear(pixels))

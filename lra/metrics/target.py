@@ -161,16 +161,24 @@ class Numbers(Target):
                 raise UserError(f"{name} of the targets must be one finite number, or {outputs}")
         if (self.spread <= 0).any():
             raise UserError("spread of the targets must be above 0: give 1 where all are equal")
+        self._held: dict[Any, tuple[Tensor, Tensor]] = {}  # both, by device and type
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean squared error in units of the spread."""
-        centre, spread = (logits.new_tensor(x) for x in (self.centre, self.spread))
+        centre, spread = self._scale(logits)
         wanted = (labels.to(logits.dtype) - centre) / spread
         return (logits.reshape(labels.shape) - wanted).square().mean()
 
     def store(self, logits: Tensor, labels: Tensor) -> Answers:
         given = self.given(logits.reshape(labels.shape).numpy())
         return Answers(given, labels.numpy().astype(np.float32))
+
+    def _scale(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep both where the logits are: a copy in every step would wait for a GPU."""
+        key = like.device, like.dtype
+        if key not in self._held:
+            self._held[key] = like.new_tensor(self.centre), like.new_tensor(self.spread)
+        return self._held[key]
 
     def given(self, outputs: np.ndarray) -> np.ndarray:
         """Turn what a network gives into the units of the labels."""

@@ -113,8 +113,8 @@ def _of_answers(record: Record, answers: Answers) -> Iterator[str]:
         yield f"it has {len(answers)} answers to {scored} questions"
     for name, stated in {record["metric.name"]: record.score, **stage.get("metrics", {})}.items():
         if (metric := metric_named(record, name)) is not None:
-            computed = metric.score(answers, target)
-            yield from _differ(f"test {metric.title}", stated, computed, 1e-9 * max(1, abs(stated)))
+            said, computed = f"test {metric.title}", metric.score(answers, target)
+            yield from _differ(said, stated, computed, 1e-9 * max(1, abs(stated)))
     loss = target.loss_of(answers)
     yield from _differ("test loss", stage["loss"], loss, 2e-3 * (1 + loss))
     if predicted := stage.get("predicted"):
@@ -160,15 +160,8 @@ def _impossible_times(records: Sequence[Record]) -> Problems:
 
 def _commit_times() -> dict[str, datetime]:
     """Look up when each revision was committed, as far as this checkout has them."""
-    command = [
-        "git",
-        "--no-optional-locks",
-        "-C",
-        str(Path(__file__).parent),
-        "rev-list",
-        "--all",
-        "--timestamp",
-    ]
+    here = str(Path(__file__).parent)
+    command = ["git", "--no-optional-locks", "-C", here, "rev-list", "--all", "--timestamp"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):

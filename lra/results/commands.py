@@ -120,7 +120,7 @@ def _check(arguments: argparse.Namespace) -> None:
     print(
         f"{len(records)} records: {counts[audit.PROVEN]} follow from their answers and the "
         f"prepared data, {counts[audit.RECOMPUTED]} from their answers, {counts[audit.TRUSTED]} "
-        "have no answers and are trusted"
+        "are trusted, as they have no answers or a metric that is not known here"
     )
 
 
