@@ -141,7 +141,9 @@ def checked(kind: str, labels: Sequence[np.ndarray], ids: Sequence[int] | None) 
             )
     if kind == "labels":
         if others := [label for label in labels if not _is_binary(label)]:
-            raise UserError(f"rows of labels hold 0 and 1, but one is {others[0]}")
+            raise UserError(
+                f"rows of labels hold 0 and 1, a place for each label, but one is {others[0]}"
+            )
         return _equally_long(labels, np.int64)
     if kind == "tokens" and ids is None:
         raise UserError("pairs cannot have a label per id: give each pair a label, or a row")

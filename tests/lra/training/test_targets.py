@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import lra
 from lra import data
 from lra.base.errors import UserError
+from lra.bench.train import random_batch
 from lra.cli import main
 from lra.data import registry
 from lra.metrics import Answers, Metric, Target, metric
@@ -240,3 +242,12 @@ def test_pretraining_begins_a_run_on_numbers(tmp_path: Path):
     record = lra.train(run)
     assert record["pretraining.steps"] > 0
     assert record.score < record.floor
+
+
+@pytest.mark.parametrize("name", [SHARE, BOTH, WHICH])
+def test_a_step_on_random_targets_has_a_loss(name: str, tmp_path: Path):
+    """What `lra plan` and `lra bench train` measure."""
+    run = run_of(tmp_path, name)
+    batch = random_batch(run, torch.device("cpu"))
+    loss = runner.build(run).training_step(batch, 0)
+    assert 0 < float(loss.detach()) < float("inf")
