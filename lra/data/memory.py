@@ -59,7 +59,7 @@ def from_arrays(
         "name": name,
         "title": "data given from memory",
         **given.facts(kind, by_split),
-        "metrics": tuple(metrics),
+        "metrics": metrics if isinstance(metrics, str) else tuple(metrics),
         "vocab": ByteTask.vocab if text else 256 if grid else 1 + int(max(map(np.max, texts))),
         "max_length": grid[0] * grid[1] if grid else max(len(x) for x in texts),
         "dual": dual,
@@ -184,8 +184,10 @@ def _digest(parts: Mapping[str, Sequence[Example]], kind: str) -> str:
 def _metrics_code(metrics: Sequence[str | type[Metric]]) -> dict[str, str]:
     """Name the metrics, with the code of one's own: with others a run has other scores."""
     words = []
-    for one in metrics:
+    for one in () if isinstance(metrics, str) else metrics:
         made = type(get(one)) if isinstance(one, str) else one
+        if not isinstance(made, type) or not issubclass(made, Metric):
+            continue  # which is refused with the rest of the task
         own = [base for base in made.__mro__ if base.__module__.partition(".")[0] != "lra"]
         code = "".join(hash_body(base) for base in own if base not in (ABC, object))
         words.append(f"{made.name}-{code}" if code else made.name)

@@ -119,6 +119,8 @@ def register(metric: M) -> M:
     missing = [key for key in ("name", "title", "targets") if not hasattr(metric, key)]
     if missing:
         raise UserError(f"metric '{metric.__name__}' lacks {', '.join(missing)}")
+    if not issubclass(metric, Metric):
+        raise UserError(f"metric '{metric.__name__}' must extend lra.metrics.Metric")
     if metric.name in BUILTIN and metric.__module__ != BUILTIN[metric.name]:
         raise UserError(f"there is a metric '{metric.name}' already; choose another name")
     _registered[metric.name] = metric
@@ -149,6 +151,8 @@ def names() -> list[str]:
 def named(metrics: Sequence[str | type[Metric]], target: Target) -> list[str]:
     """Give the names of a task's metrics, registered now; the target's own where it names none.
     UserError for one that cannot score what the task asks."""
+    if isinstance(metrics, str):
+        raise UserError(f"metrics are a list: give ['{metrics}']")
     listed = [m if isinstance(m, str) else register(m).name for m in metrics or (target.metric,)]
     for name in listed:
         if target.name not in (fits := get(name).targets):

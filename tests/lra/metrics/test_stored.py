@@ -165,6 +165,10 @@ def test_a_metric_of_ones_own_is_known_by_its_name(registered: None):
         (("rmse", "rmse"), "a metric is named twice"),
         ((type("Bad", (Close,), {"name": "mae"}),), "there is a metric 'mae' already"),
         ((type("Bare", (), {}),), "metric 'Bare' lacks name, title, targets"),
+        (
+            (type("Own", (), vars(Close) | {"__slots__": ()}),),
+            "'Own' must extend lra.metrics.Metri",
+        ),
     ],
 )
 def test_a_metric_that_does_not_fit_is_refused(metrics, problem: str, registered: None):
