@@ -88,6 +88,7 @@ PARSED = {
     "lra figures curves": "needs runs; tests/lra/figures/test_overview.py",
     "lra figures depth": "needs prepared data; the same",
     "lra figures channels RUN --texts": "the same",
+    "lra predict RUN prompt.txt": "needs a run of bytes; tests/lra/data/test_bytes.py",
     "lra plan": "measures in processes of its own; tests/lra/bench/test_plan.py",
     "lra table --runs runs/recipe": "needs a sweep; tests/lra/report/test_effects.py",
     "lra compare luna softmax --runs": "needs committed answers; tests/lra/report/test_versus.py",
@@ -103,6 +104,8 @@ SMALL = {
     "train experiment=demo": "task.n_train=64 task.n_val=16 task.n_test=16 steps_share=1e-6 "
     "min_evaluations=1 trainer.threads=1",
     "train experiment=recall": "task.n_train=64 task.n_val=16 task.n_test=16 steps_share=1e-6 "
+    "min_evaluations=1 trainer=cpu trainer.threads=1",
+    "train task=bytes": f"task.path={ROOT / 'README.md'} task.held_out=0.1 steps_share=1e-6 "
     "min_evaluations=1 trainer=cpu trainer.threads=1",
     "train": "task.source=tiny steps_share=1e-6 min_evaluations=1 trainer=cpu trainer.threads=1 "
     "protocol.data.max_length=512 protocol.data.pad_to=512",
