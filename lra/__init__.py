@@ -66,10 +66,13 @@ def train(run: Run) -> Record:
     """Start a run, resume it, or look up its result.
 
     record = lra.train(lra.compose(["experiment=demo"]))
-    record.score, record["test.loss"], record.folder
+    record.score, record.stage["loss"], record.folder
     """
     from lra.base.errors import UserError
     from lra.results.record import read_record
+    from lra.settings.compose import check_again, command_of
+
+    check_again(run)
     from lra.training.run import train
 
     if run.processes > 1:
@@ -77,7 +80,7 @@ def train(run: Run) -> Record:
             "lra.train trains in this process alone: set trainer.devices=1 and "
             "trainer.num_nodes=1, or start the run with `lra train`"
         )
-    return read_record(train(run))
+    return read_record(train(run, command_of(run)))
 
 
 def load(
@@ -87,7 +90,7 @@ def load(
     Without `data_dir`, its data are looked up where the run had them, else in `data`.
 
     trained = lra.load("luna-listops")  # a run's folder works too
-    trained.evaluate("val").accuracy
+    trained.score(trained.evaluate("val"))
     """
     from lra.results.trained import load_trained
 

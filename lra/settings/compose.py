@@ -18,6 +18,7 @@ from lra.base import groups
 from lra.base.config import Objective, Pooling
 from lra.base.errors import UserError, nearest
 from lra.data.registry import BUILTIN, check_options
+from lra.settings.command import typed
 from lra.settings.errors import explained
 from lra.settings.own import take_own
 from lra.settings.presets import take_cost_facts
@@ -27,7 +28,24 @@ from lra.settings.search_path import initialised
 
 
 def compose(words: Sequence[str]) -> Run:
-    return check_settings(composed(words))
+    run = check_settings(composed(words))
+    vars(run)["words"] = tuple(words)
+    return run
+
+
+def check_again(run: Run) -> None:
+    """UserError for a run that was changed in Python since it was composed, to what no words would
+    give: a value of another type, or out of its range."""
+    with explained():
+        OmegaConf.structured(run)
+    check_options(data.get(run.task.name), run.task)
+    check_ranges(run)
+
+
+def command_of(run: Run) -> str:
+    """Write the command of a run that was composed in Python, and whether it was changed since."""
+    command = typed("train", run.words)
+    return command if compose(run.words) == run else f"{command}, changed in Python"
 
 
 def composed(words: Sequence[str]) -> DictConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from lra.base.config import Compute, Debug, Model, Pretrain, Protocol, Trainer
 from lra.settings.experiment import Experiment
@@ -36,6 +36,7 @@ class Run:
     rerun: bool  # repeat a finished run, in a folder of its own
     retries: int  # of a run that crashes or is killed, within a sweep
     limit_minutes: float | None  # a run that takes longer stops with a checkpoint
+    words: ClassVar[tuple[str, ...]] = ()  # it was composed from, in Python; no setting
 
     @property
     def processes(self) -> int:

@@ -14,7 +14,7 @@ import luna
 from lra import data
 from lra.base.errors import UserError
 from lra.base.places import CONFIGS
-from lra.settings.compose import check_settings, compose
+from lra.settings.compose import check_again, check_settings, command_of, compose
 from lra.settings.errors import guard
 from lra.settings.experiment import plain
 from lra.settings.presets import NO_OPTIONS, usual_options
@@ -337,3 +337,18 @@ def test_the_budget_scales_steps_warmup_and_evaluations_together():
     assert recipe.steps // tenth.protocol.evaluation.every >= tenth.min_evaluations
     longer = compose(["protocol.recipe.steps=2500", "protocol.evaluation.every=1000"]).protocol
     assert (longer.recipe.steps, longer.evaluation.every) == (3000, 1000)  # ends at an evaluation
+
+
+def test_a_run_of_python_knows_its_words_and_is_checked_again():
+    words = ["task=listops", "attention=linear", "seed=3"]
+    run = compose(words)
+    assert command_of(run) == "lra train task=listops attention=linear seed=3"
+    check_again(run)
+    run.protocol.recipe.lr = 0.5
+    assert command_of(run) == "lra train task=listops attention=linear seed=3, changed in Python"
+    run.protocol.recipe.lr = -1.0
+    with pytest.raises(UserError, match=r"protocol\.recipe\.lr=-1\.0 is out of range"):
+        check_again(run)
+    run.protocol.recipe.lr = "fast"
+    with pytest.raises(UserError, match="Value 'fast' of type 'str' could not be converted"):
+        check_again(run)
