@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from lra.base import groups
 from lra.base.errors import UserError, nearest
 from lra.metrics.answers import Answers
 from lra.metrics.target import Target
+from lra.metrics.words import text_of
 
 ENTRY_POINTS = "lra.metrics"
 DRAWS = 200  # of test sets, where the noise of a score has no formula
@@ -174,11 +175,6 @@ def facts_of(metric: Metric) -> dict[str, Any]:
         "digits": metric.digits,
         "higher_is_better": metric.higher_is_better,
     }
-
-
-def text_of(metric: Mapping[str, Any], score: float) -> str:
-    """Spell one score, from the facts that a record has of its metric."""
-    return f"{score:.{metric['digits'] + 1}f} {metric['unit']}".rstrip()
 
 
 def suited(target: str) -> list[str]:

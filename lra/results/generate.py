@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from lra.base.errors import UserError
 from lra.data.loader import Batch
-from lra.results.trained import Trained
+from lra.data.task import Task
+from lra.model.network import Network
+
+
+class Predicts(Protocol):
+    """A trained network, as far as text needs it (lra/results/trained.py)."""
+
+    @property
+    def network(self) -> Network: ...
+    @property
+    def task(self) -> Task: ...
+    def logits(self, batch: Batch) -> Tensor: ...
 
 
 @torch.no_grad()
 def generate(
-    trained: Trained, prompt: str, length: int, *, temperature: float = 1.0, seed: int = 0
+    trained: Predicts, prompt: str, length: int, *, temperature: float = 1.0, seed: int = 0
 ) -> str:
     """Continue a text by so many bytes. Each is drawn from the network's distribution, made sharper
     by a temperature below 1; 0 takes the most likely one. The network sees as many of the last

@@ -27,7 +27,7 @@ import numpy as np
 from lra.base.code import UNKNOWN
 from lra.base.errors import UserError, nearest, printable, readable
 from lra.metrics.answers import Answers
-from lra.metrics.metric import text_of
+from lra.metrics.words import text_of
 from lra.runs.answers import read_answers
 from lra.runs.facts import find_fact, flat
 from lra.runs.folder import RESULT, TEACHER, check_digest, compact, digest

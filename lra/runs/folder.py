@@ -34,7 +34,7 @@ from lra.base.code import CHOSEN, PRETRAINING, SHARED, code_of, hash_parts
 from lra.base.config import Objective
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.base.errors import UserError, readable
-from lra.metrics.metric import text_of
+from lra.metrics.words import text_of
 from lra.settings.experiment import SCHEMA_VERSION, plain
 
 if TYPE_CHECKING:  # `lra status` reads folders without Hydra

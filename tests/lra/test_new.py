@@ -20,6 +20,7 @@ from lra.settings.compose import compose
 from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
 from lra.training import run as runner
+from lra.training.progress import AROUND
 from luna import base
 
 from .conftest import REPOSITORY, run_in
@@ -80,7 +81,8 @@ def forget() -> None:
 
 def test_a_method_of_another_package_trains_like_ours(outside, overrides, capsys, monkeypatch):
     run = compose([*overrides, "attention=foo_bar", "attention.power=3", "attention.dwc=conv1d"])
-    assert run.attention == {"name": "foo_bar", "dwc": "conv1d", "power": 3}
+    own = {"name": "foo_bar", "dwc": "conv1d", "power": 3}
+    assert run.attention == own | {key: AROUND[key] for key in AROUND if key != "dwc"}
     runner.train(run)
     assert "attention  foo_bar  power=3 dwc=conv1d" in capsys.readouterr().out
     record = read_json(next(Path(run.runs_dir).rglob("result.json")))
