@@ -8,7 +8,14 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import pydantic
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, WrapValidator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WrapValidator,
+)
 
 LARGEST = 10**18  # no count or measurement of a run comes near it
 WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
@@ -25,8 +32,9 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=300)]
 Whole = Annotated[int, Field(ge=0, lt=LARGEST)]
 Positive = Annotated[int, Field(ge=1, lt=LARGEST)]
-Real = Annotated[float, WrapValidator(_as_it_was)]
-Number = Annotated[float, Field(ge=0, lt=LARGEST), WrapValidator(_as_it_was)]
+AS_IT_IS = PlainSerializer(lambda value: value, return_type=Any)
+Real = Annotated[float, WrapValidator(_as_it_was), AS_IT_IS]
+Number = Annotated[float, Field(ge=0, lt=LARGEST), WrapValidator(_as_it_was), AS_IT_IS]
 Share = Annotated[float, Field(ge=0, le=1)]
 Score = Annotated[float, Field(gt=-LARGEST, lt=LARGEST)]  # in the unit of its metric
 # With a zone, so that it can be compared with other machines'; pydantic alone would read numbers.

@@ -21,6 +21,7 @@ from lra.results import audit
 from lra.results import record as records
 from lra.results.export import export
 from lra.results.frame import frame_of
+from lra.runs.schema import TrainingRecord
 from lra.settings.compose import Run
 from lra.training.run import train
 
@@ -201,3 +202,17 @@ def test_a_conversion_that_two_machines_recorded_counts_once(convert: Make, runs
     convert("luna", 0.8)
     convert("luna", 0.9, key="elsewhere")
     assert len(records.load_records([runs])) == 1
+
+
+def test_a_count_stays_whole_when_a_run_builds_its_record(make: Make, runs: Path):
+    """As a float it would be shown as 19,000,000.0."""
+    make("luna", 0.4)
+    (before,) = records.load_records([runs])
+    built = TrainingRecord.model_validate(before.facts).facts()
+    assert type(built["compute"]["budget"]["flops"]) is int
+    assert type(built["seconds"]["evaluation"]) is float
+    assert {**built, "times": None, "digest": None} == {
+        **before.facts,
+        "times": None,
+        "digest": None,
+    }
