@@ -21,6 +21,9 @@ class Accuracy(Metric):
     def score(self, answers: Answers, target: Target) -> float:
         return percent(int(answers.right.sum()), len(answers))
 
+    def from_counts(self, loss: float, right: int, scored: int) -> float:
+        return percent(right, scored)
+
     def best_constant(self, train: np.ndarray, target: Target) -> np.ndarray:
         return np.asarray(np.bincount(train.astype(np.int64)).argmax())
 

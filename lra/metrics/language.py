@@ -22,6 +22,9 @@ class OfLosses(Metric):
     def score(self, answers: Answers, target: Target) -> float:
         return self.of_loss(target.loss_of(answers))
 
+    def from_counts(self, loss: float, right: int, scored: int) -> float:
+        return self.of_loss(loss)
+
     def of_loss(self, nats: float) -> float:
         raise NotImplementedError
 
@@ -45,6 +48,9 @@ class OfLosses(Metric):
 class BitsPerByte(OfLosses):
     name, title, digits = "bits_per_byte", "bits per byte", 3
 
+    def from_counts(self, loss: float, right: int, scored: int) -> float:
+        return self.of_loss(loss)
+
     def of_loss(self, nats: float) -> float:
         return nats / math.log(2)
 
@@ -54,6 +60,9 @@ class Perplexity(OfLosses):
     """Of a byte, not of a word."""
 
     name, title, digits = "perplexity", "perplexity per byte", 2
+
+    def from_counts(self, loss: float, right: int, scored: int) -> float:
+        return self.of_loss(loss)
 
     def of_loss(self, nats: float) -> float:
         return math.exp(nats)

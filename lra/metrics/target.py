@@ -28,6 +28,7 @@ IGNORED = -100  # label of a token that is not scored, as in torch's cross-entro
 SMALL = 1000  # labels; of fewer, log-probabilities are exact: a step would move their mean
 SCALE = 10  # finer steps are of no use to the loss (see encode); all bytes of answers cost space
 LARGEST_HALF = 65504.0
+Part = tuple[np.ndarray, ...]  # of a batch: answers, labels and what else is stored
 
 
 class Target(ABC):
@@ -44,8 +45,13 @@ class Target(ABC):
         """Return the mean over all that is scored."""
 
     @abstractmethod
-    def store(self, logits: Tensor, labels: Tensor) -> Answers:
-        """Keep what is stored of logits (n, outputs) and labels, both of scored answers alone."""
+    def reduce(self, logits: Tensor, labels: Tensor) -> Part:
+        """Keep what matters of the logits (n, outputs) and the labels of a batch, both of scored
+        answers alone: a split may have more logits than fit into memory."""
+
+    @abstractmethod
+    def collect(self, parts: Sequence[Part]) -> Answers:
+        """Store the answers to all batches of a split."""
 
     @abstractmethod
     def loss_of(self, answers: Answers) -> float:
@@ -67,11 +73,9 @@ class Target(ABC):
         first = labels.reshape(len(labels), -1)[:, 0]
         return first == first
 
-    def of_all(self, logits: Sequence[Tensor], labels: Sequence[Tensor]) -> Answers:
-        """Store the answers to all batches of a split, given in parts."""
-        import torch
-
-        return self.store(torch.cat(list(logits)), torch.cat(list(labels)))
+    def store(self, logits: Tensor, labels: Tensor) -> Answers:
+        """Store the answers to a single batch."""
+        return self.collect([self.reduce(logits, labels)])
 
 
 class Classes(Target):
@@ -85,19 +89,21 @@ class Classes(Target):
 
         return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED)
 
-    def store(self, logits: Tensor, labels: Tensor) -> Answers:
-        import torch
+    def reduce(self, logits: Tensor, labels: Tensor) -> Part:
+        """Give answers, labels, and the log-probabilities of both."""
+        every = logits.float().log_softmax(-1)
+        best = logits.argmax(-1)
+        log_p = (every.gather(-1, classes[:, None])[:, 0].numpy() for classes in (best, labels))
+        small = np.uint8 if logits.shape[-1] <= 256 else np.uint16
+        return (best.numpy().astype(small), labels.numpy().astype(small), *log_p)
 
-        best, n = logits.argmax(-1), len(labels)
-        wrong = (best != labels).numpy()
-        rows, every = torch.arange(n), logits.float().log_softmax(-1)
-        of_answers, of_labels = (every[rows, classes].numpy() for classes in (best, labels))
+    def collect(self, parts: Sequence[Part]) -> Answers:
+        best, labels, of_answers, of_labels = joined(parts)
+        n, wrong = len(labels), best != labels
         codes = encode(of_labels, n)
         log_p = codes.copy()
         log_p[wrong] = encode(of_answers[wrong], n)
-        small = np.uint8 if logits.shape[-1] <= 256 else np.uint16
-        classes = best.numpy().astype(small), labels.numpy().astype(small)
-        return Answers(*classes, log_p, codes[wrong])
+        return Answers(best, labels, log_p, codes[wrong])
 
     def loss_of(self, answers: Answers) -> float:
         """Compute the mean cross-entropy, to about a thousandth."""
@@ -124,9 +130,12 @@ class Labels(Target):
 
         return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
 
-    def store(self, logits: Tensor, labels: Tensor) -> Answers:
+    def reduce(self, logits: Tensor, labels: Tensor) -> Part:
         values = logits.float().clamp(-LARGEST_HALF, LARGEST_HALF).numpy().astype(np.float16)
-        return Answers(values, labels.numpy().astype(np.uint8))
+        return values, labels.numpy().astype(np.uint8)
+
+    def collect(self, parts: Sequence[Part]) -> Answers:
+        return Answers(*joined(parts))
 
     def loss_of(self, answers: Answers) -> float:
         z = answers.answers.astype(np.float64)
@@ -169,9 +178,12 @@ class Numbers(Target):
         wanted = (labels.to(logits.dtype) - centre) / spread
         return (logits.reshape(labels.shape) - wanted).square().mean()
 
-    def store(self, logits: Tensor, labels: Tensor) -> Answers:
+    def reduce(self, logits: Tensor, labels: Tensor) -> Part:
         given = self.given(logits.reshape(labels.shape).numpy())
-        return Answers(given, labels.numpy().astype(np.float32))
+        return given, labels.numpy().astype(np.float32)
+
+    def collect(self, parts: Sequence[Part]) -> Answers:
+        return Answers(*joined(parts))
 
     def _scale(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Keep both where the logits are: a copy in every step would wait for a GPU."""
@@ -196,6 +208,10 @@ class Numbers(Target):
     def constants(self, labels: np.ndarray) -> Iterable[np.ndarray]:
         yield labels.mean(0)
         yield np.median(labels, axis=0)
+
+
+def joined(parts: Sequence[Part]) -> list[np.ndarray]:
+    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 
 TARGETS: dict[str, type[Target]] = {t.name: t for t in (Classes, Labels, Numbers)}

@@ -130,12 +130,11 @@ class Trained:
 
     def evaluate(self, split: str = "test") -> Answers:
         """Answer a split of its data, as the test after training does."""
-        logits, labels, target = [], [], self.task.target
+        parts, target = [], self.task.target
         for batch in self.batches(split):
             scored = target.scored(batch.labels)
-            logits.append(self.logits(batch)[scored])
-            labels.append(batch.labels[scored])
-        return target.of_all(logits, labels)
+            parts.append(target.reduce(self.logits(batch)[scored], batch.labels[scored]))
+        return target.collect(parts)
 
     def score(self, answers: Answers) -> float:
         """Score answers, those of `evaluate`, by the metric of the run, in its unit."""

@@ -15,9 +15,9 @@ from lra.base.config import Recipe
 from lra.data.loader import Batch
 from lra.metrics import metric
 from lra.metrics.answers import Answers
-from lra.metrics.classes import Accuracy, percent
+from lra.metrics.classes import Accuracy
 from lra.metrics.metric import Metric
-from lra.metrics.target import Classes, Target
+from lra.metrics.target import Classes, Part, Target
 from lra.training import optim
 from luna.base import Method
 
@@ -124,8 +124,8 @@ class Asked(Protocol):
 
 
 class LRAModule(pl.LightningModule):
-    """Trains a network by the loss of its task's target, and scores it by the task's metrics: of
-    accuracy from exact counts, of all else from the stored answers to all of a split."""
+    """Trains a network by the loss of its task's target, and scores it by the task's metrics: on
+    test from the answers that are stored, on dev from loss and counts where these suffice."""
 
     def __init__(self, network: nn.Module, recipe: Recipe, asked: Asked, seed: int = 0):
         super().__init__()
@@ -136,7 +136,7 @@ class LRAModule(pl.LightningModule):
         self.random_state: dict[str, Tensor] = {}  # of a checkpoint, until the first batch
         self.meter = Meter()  # of training, since the last row of metrics
         self.evaluation = Meter()
-        self._answers: list[tuple[Tensor, Tensor]] = []  # logits and labels of each test batch
+        self._answers: list[Part] = []  # of each batch of an evaluation, where they are kept
         self.evaluated: dict[str, dict[str, Any]] = {}  # by split: counts and score, unrounded
         self.clock = Clock()
 
@@ -179,10 +179,10 @@ class LRAModule(pl.LightningModule):
         meter.update(loss, hits, scored, len(labels))
 
     def score_of(self, measured: Measured) -> float | None:
-        """Give the accuracy in its unit; None for metrics that no counts give."""
-        if not isinstance(self.metric, Accuracy):
-            return None
-        return percent(measured.hits, measured.scored) if measured.scored else float("nan")
+        """Give the score, where it follows from loss and counts; None where it does not."""
+        if not measured.scored:
+            return float("nan")
+        return self.metric.from_counts(measured.loss, measured.hits, measured.scored)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         super().optimizer_step(*args, **kwargs)
@@ -207,15 +207,16 @@ class LRAModule(pl.LightningModule):
         logits = self.network(batch.ids, batch.mask).float()
         loss = self.target.loss(logits, batch.labels)
         self._measure(self.evaluation, loss, logits, batch.labels)
-        if self.trainer.testing or not isinstance(self.metric, Accuracy):
+        if self.trainer.testing or self.metric.from_counts(0.0, 0, 1) is None:
             scored = self.target.scored(batch.labels)
-            self._answers.append((logits[scored].cpu(), batch.labels[scored].cpu()))
+            part = self.target.reduce(logits[scored].cpu(), batch.labels[scored].cpu())
+            self._answers.append(part)
 
     def on_validation_epoch_end(self) -> None:
         split = "test" if self.trainer.testing else "dev"
         measured = self.evaluation.read(self.trainer)
         score = self.score_of(measured)
-        if score is None:
+        if score is None or self.trainer.testing:  # a record's score follows from its answers
             score = self.metric.score(self.answers(), self.target)
         # Lightning keeps float32, in which a score is no multiple of 1 / n: callbacks get it there,
         # records from here. Loggers get it from lra.training.progress.Metrics.
@@ -237,7 +238,7 @@ class LRAModule(pl.LightningModule):
         """Return the answers of the last test, of all processes, in the order of the examples."""
         shares = of_each_process(self.trainer, self._answers)
         in_order = [share for batch in zip(*shares, strict=True) for share in batch]
-        return self.target.of_all(*zip(*in_order, strict=True))
+        return self.target.collect(in_order)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         random_state = {"cpu": torch.get_rng_state()}

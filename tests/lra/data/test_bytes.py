@@ -138,6 +138,8 @@ def test_a_record_has_bits_per_byte_that_its_answers_give(record: lra.Record):
     assert stage["metrics"]["perplexity"] == pytest.approx(2**record.score, rel=1e-9)
     trained = lra.load(record)
     assert trained.score(trained.evaluate()) == record.score
+    # From the losses alone, which keeps no answers in memory.
+    assert trained.score(trained.evaluate("val")) == pytest.approx(record["dev.score"], rel=1e-3)
     # Four letters that are drawn evenly have two bits; with one more of each possible byte it is
     # more than that.
     assert 2 < record.floor < 2.6

@@ -249,7 +249,7 @@ def test_a_lone_conversion_has_the_labels_of_its_task(
 @pytest.mark.parametrize("of", ["seed", "method"])
 def test_one_runs_answers_are_no_other_runs(proof, of: str):
     logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
-    answers = Classes(10).of_all([logits], [torch.arange(2000) % 10])
+    answers = Classes(10).store(logits, torch.arange(2000) % 10)
     same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
     other = {"seed": 2} if of == "seed" else {"attention": "linear"}
     runs = [proof(**same), proof(**same, **other)]
@@ -311,7 +311,7 @@ def test_what_settings_and_data_decide_is_computed_again(
     prepared = with_fingerprint(data_dir, record["task"], record["data.fingerprint"])
     labels = torch.from_numpy(prepared.split("test").labels[:].astype("int64"))
     logits = torch.nn.functional.one_hot((labels + 1) % 10, 10).float()
-    perfect = Classes(10).of_all([logits], [(labels + 1) % 10])
+    perfect = Classes(10).store(logits, (labels + 1) % 10)
     add_answers(path, perfect)
     counts = {"score": 100.0, "right": record.stage["scored"], "predicted": None}
     stage = record.stage | counts | {"loss": Classes(10).loss_of(perfect)}

@@ -23,7 +23,8 @@ def example() -> tuple[Answers, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(500, 10, generator=generator)
     labels = torch.randint(10, (500,), generator=generator)
-    return TEN.of_all(logits.split(64), labels.split(64)), logits, labels
+    parts = zip(logits.split(64), labels.split(64), strict=True)
+    return TEN.collect([TEN.reduce(*part) for part in parts]), logits, labels
 
 
 def test_accuracy_and_loss_follow(example):
