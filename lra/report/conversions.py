@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from lra.report.notes import conversion_notes
+from lra.report.published import published_score
 from lra.report.rows import NAMES, rows_and_scores, with_published
-from lra.report.specs import TableSpec, published_score
+from lra.report.specs import TableSpec
 from lra.report.table import Table, cells_of, differing, pairs_of, refuse_mixtures, short_name
 from lra.report.versus import example_by_example
 from lra.results.frame import options_of
@@ -140,7 +141,7 @@ def _recovery(scores: pd.DataFrame, teacher: pd.Series, floor: pd.Series) -> pd.
 
 def _published_recovery(kind: str, cells: pd.DataFrame) -> pd.Series:
     printed = {
-        row: published_score(kind, method, "recovery", {})[0]
+        row: published_score(kind, method, "recovery", {}).score
         for (row, _), method in cells["method"].items()
     }
     return pd.Series(printed, dtype=float)

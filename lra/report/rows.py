@@ -7,19 +7,23 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lra.report.specs import published_score
+from lra.report.published import budget_text, published_score
 
 NAMES = ["row", "method", "options"]  # what naming the rows adds to runs
 
 
 def with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
-    """The cells with the published score of each, and its source."""
+    """The cells with the published score of each, its source, and what it was trained on."""
     facts = zip(cells["method"], cells["task"], cells["record"], strict=True)
-    scores = [
+    found = [
         published_score(name, method, task, record["settings.attention"] if record else {})
         for method, task, record in facts
     ]
-    return cells.join(pd.DataFrame(scores, cells.index, ["published", "source"], dtype=object))
+    scores = [(printed.score, printed.source) for printed in found]
+    cells = cells.join(pd.DataFrame(scores, cells.index, ["published", "source"], dtype=object))
+    ours = cells.to_dict("records")
+    cells["their_budget"] = [budget_text(*pair) for pair in zip(found, ours, strict=True)]
+    return cells
 
 
 def rows_and_scores(

@@ -1,10 +1,8 @@
-"""The tables that `lra table --write` makes: tables.yaml read and checked, runs selected; and the
-published numbers shown beside measured ones, never ranked with them."""
+"""The tables that `lra table --write` makes: tables.yaml read and checked, runs selected."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,20 +86,3 @@ def select(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
         holds = values.isin([*wanted, "none"] if None in wanted else wanted)
         runs = runs[holds | (runs["attention"] != name) if of_one else holds]
     return runs
-
-
-@cache
-def published() -> dict[str, Any]:
-    return yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
-
-
-def published_score(
-    name: str | None, method: str, task: str, options: Mapping[str, Any]
-) -> tuple[float | None, str | None]:
-    """A published score and its source; rows of LUNA's ablations are named `M=8 L=4`."""
-    printed = published()["tables"][name] if name else {"tasks": (), "rows": {}}
-    words = {f"{key}={value}" for key, value in options.items()} if method == "luna" else {method}
-    for row, values in printed["rows"].items():
-        if task in printed["tasks"] and (row == method or {*row.split()} <= words):
-            return values["values"][printed["tasks"].index(task)], values["source"]
-    return None, None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from lra.base.errors import UserError
 from lra.report.render import markdown
-from lra.report.specs import published, published_score, specs
+from lra.report.specs import specs
 from lra.report.table import cells_of
 from lra.report.trainings import FIVE
 
@@ -221,29 +220,3 @@ def test_a_wrong_field_is_named(tmp_path: Path, field: str, message: str):
     (tmp_path / "tables.yaml").write_text(f"- {{name: t, title: T, {field}}}", encoding="utf-8")
     with pytest.raises(UserError, match=message):
         specs(tmp_path)
-
-
-# ---------------------------------------------------------------------- published numbers
-
-
-def test_published_ablations_go_by_their_options(make: Make, runs: Path):
-    make("luna", 0.5, task="image", options={"M": 32})
-    make("luna", 0.5, task="listops", options={"M": 32})
-    cells = table(runs, published="M").cells.droplevel("row")
-    assert cells.loc["image", "published"] == 59.15
-    assert pd.isna(cells.loc["listops", "published"])
-    rff = {"M": 8, "L": 8, "kernel": "rff"}
-    assert published_score("kernel", "luna", "image", rff)[0] == 35.72
-    assert published_score("M", "luna", "image", {"M": 8, "L": 4}) == (None, None)
-
-
-def test_the_published_table_is_the_paper_s():
-    printed = {"luna": 65.44, "softmax": 58.14, "lotformer": 62.9, "polaformer": 60.72}
-    printed |= {"luna2021": 61.95, "luna2021, as others quote it": 61.24, "flowformer": 56.48}
-    for name, average in printed.items():
-        values = [published_score("lra", name, task, {})[0] for task in FIVE]
-        assert sum(values) / 5 == pytest.approx(average, abs=0.0051)
-    tables = published()["tables"]
-    assert len(tables["lra"]["rows"]) == 18 + 5  # of other papers and settings
-    cited = {row["source"] for shown in tables.values() for row in shown["rows"].values()}
-    assert cited <= set(published()["sources"])
