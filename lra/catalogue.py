@@ -1,4 +1,5 @@
-"""The list of all attentions, made from their classes: `lra list`, and docs/attentions.md.
+"""The list of all attentions, made from their classes and grouped by family: `lra list`, and
+docs/attentions.md.
 
 What the classes of our own methods say is kept in catalogue.json beside this file, because asking
 them takes the import of torch. `lra list --write` (`make tables`) writes both.
@@ -7,7 +8,9 @@ them takes the import of torch. `lra list --write` (`make tables`) writes both.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from lra.base.code import find_source, hash_modules
 from lra.base.disk import disk_errors, read_json, write_atomically, write_json
 from lra.base.errors import UserError, first_line
 from lra.base.places import PACKAGE
+from lra.families import FAMILIES, OTHER, Family, family_of
 
 # The page with the table, and the lines that enclose it.
 PAGE = Path("docs/attentions.md")
@@ -25,12 +29,21 @@ BEGIN, END = "<!-- lra list --write -->", "<!-- end -->"
 
 KEPT = PACKAGE / "catalogue.json"
 ENTRY_POINTS = "luna.attention"  # as luna/registry.py has it, whose import would take torch
-DESCRIBED = ("time", "parameters", "causal", "profiles", "paper", "url")  # by a method's class
+DESCRIBED = (
+    "time",
+    "parameters",
+    "causal",
+    "state size",
+    "profiles",
+    "paper",
+    "url",
+)  # by a method's class
 
 # Those of the small model (configs/model/small.yaml), with two layers.
 SIZES: dict[str, Any] = {"d_model": 64, "n_heads": 2, "max_len": 1024, "n_layers": 2}
 PART = "attention"  # whose parameters are counted: projections around it are the network's
-COLUMNS = ("attention", "time", "parameters", "causal", "knobs")
+COLUMNS = ("attention", "time", "parameters", "causal", "state size", "knobs")
+STREAMED = 127, 255  # tokens after which a state is measured: one before a block of 2^n is full
 
 
 def add_arguments(listing: argparse.ArgumentParser) -> None:
@@ -85,6 +98,7 @@ def describe(name: str) -> dict[str, str]:
         cls = luna.get(name)
         mixers = [luna.mixer(name, layer=i, **SIZES) for i in range(SIZES["n_layers"])]
         layers = [part for mixer in mixers for part, kind in mixer.parts() if kind == PART]
+        state = state_size(name)
     except Exception as error:  # whatever a plug-in raises must not hide the others
         return dict.fromkeys(DESCRIBED, "") | {"knobs": first_line(error)}
     parameters = sum(p.numel() for it in layers for p in it.parameters() if p.requires_grad)
@@ -92,11 +106,38 @@ def describe(name: str) -> dict[str, str]:
         cls.complexity,
         f"{parameters:,}",
         "yes" if cls.declared.causal_form else "",
+        state,
         ", ".join(cls.profiles),
         f"{cls.paper.title} ({cls.paper.year})",
         cls.paper.url,
     )
     return dict(zip(DESCRIBED, values, strict=True))
+
+
+def state_size(name: str) -> str:
+    """How many numbers a head keeps between tokens, measured on its own stream: `-` without a
+    causal form, `grows` where more tokens leave more. Numbers of all heads are divided by them."""
+    import torch
+
+    import luna
+
+    if not luna.get(name).declared.causal_form:
+        return "-"
+    mixer = luna.mixer(name, causal=True, **SIZES | {"n_layers": 1}).eval()
+    with torch.no_grad():
+        tokens = torch.zeros(1, max(STREAMED), SIZES["d_model"])
+        few, many = (numbers(mixer.steps(None, tokens[:, :n])[0]) for n in STREAMED)
+    return "grows" if many > few else f"{math.ceil(many / SIZES['n_heads']):,}"
+
+
+def numbers(state: Any) -> int:
+    """The real numbers in the tensors of a state; a complex one is two. The count of tokens and a
+    mask are none."""
+    if isinstance(state, (tuple, list)):
+        return sum(map(numbers, state))
+    if not hasattr(state, "is_floating_point"):
+        return 0
+    return int(state.numel() * (2 if state.is_complex() else state.is_floating_point()))
 
 
 def described() -> dict[str, dict[str, str]]:
@@ -105,22 +146,47 @@ def described() -> dict[str, dict[str, str]]:
     return {name: describe(name) | {"code": hash_modules(module)} for name, module in modules}
 
 
+def grouped() -> Iterator[tuple[Family, list[dict[str, str]]]]:
+    """Each family that has methods, with their rows."""
+    table = rows()
+    for family in (*FAMILIES, OTHER):
+        if of_family := [row for row in table if family_of(row["attention"]) is family]:
+            yield family, of_family
+
+
 def show(*, papers: bool) -> None:
-    """Print a line for each method; with `papers` another one with its paper and profiles."""
-    table = [dict(zip(COLUMNS, COLUMNS, strict=True)), *rows()]
-    widths = {column: max(len(row[column]) for row in table) for column in COLUMNS[:-1]}
-    for row in table:
-        print(*(f"{row[c]:{width}}" for c, width in widths.items()), row["knobs"], sep="  ")
-        if papers and row.get("paper"):
-            print(f"    {row['paper']}  {row['url']}  profiles {row['profiles']}")
+    """Print a line for each method, under its family; with `papers` another one with its paper and
+    profiles."""
+    heading = dict(zip(COLUMNS, COLUMNS, strict=True))
+    table = list(grouped())
+    lines = [heading, *(row for _, of_family in table for row in of_family)]
+    widths = {column: max(len(line[column]) for line in lines) for column in COLUMNS[:-1]}
+
+    def line(row: dict[str, str]) -> str:
+        cells = [f"{row[column]:{width}}" for column, width in widths.items()]
+        return "  ".join([*cells, row["knobs"]])
+
+    print(line(heading))
+    for family, of_family in table:
+        print(f"\n# {family.name}")
+        for row in of_family:
+            print(line(row))
+            if papers and row.get("paper"):
+                print(f"    {row['paper']}  {row['url']}  profiles {row['profiles']}")
 
 
 def markdown() -> str:
-    lines = ["| attention | time | parameters | causal | knobs | paper |", "|---" * 6 + "|"]
-    for row in rows():
-        cells = f"`{row['attention']}`", *(row[c] for c in COLUMNS[1:])
-        lines.append(f"| {' | '.join(cells)} | [{row['paper']}]({row['url']}) |")
-    return "\n".join(lines)
+    """A heading, a sentence and a table for each family."""
+    parts = []
+    columns = [*COLUMNS, "paper"]
+    for family, of_family in grouped():
+        lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+        for row in of_family:
+            cells = f"`{row['attention']}`", *(row[column] for column in COLUMNS[1:])
+            lines.append(f"| {' | '.join(cells)} | [{row['paper']}]({row['url']}) |")
+        table = "\n".join(lines)
+        parts.append(f"### {family.name.capitalize()}\n\n{family.says}\n\n{table}")
+    return "\n\n".join(parts)
 
 
 def write(page: Path = PAGE) -> None:

@@ -12,7 +12,7 @@ from lra.base.errors import UserError
 # What is drawn: the function that draws it, half a line about it, and its arguments.
 FIGURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "records": ("overview.draw", "tables, rules, costs and seeds of results", ("--results",)),
-    "scheme": ("scheme.draw", "how LUNA maps features, and how a command becomes a table", ()),
+    "scheme": ("scheme.draw", "how LUNA maps features, a command becomes a table, tokens meet", ()),
     "depth": (
         "overview.draw_depth",
         "accuracy on short ListOps by depth and length",

@@ -1,12 +1,17 @@
-"""Schemes: how LUNA turns queries and keys into features, and how a command becomes a table."""
+"""Schemes: how LUNA turns queries and keys into features, how a command becomes a table, and how
+the tokens of each family meet."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lra.figures.style import INK, LUNA, NOTE, save_figure
+import numpy as np
+
+from lra.families import FAMILIES
+from lra.figures.style import INK, LUNA, NOTE, PALETTE, SOFTMAX, panels_for, save_figure
 
 # Of every scheme its title, and its boxes: a name and what happens there.
 SCHEMES = {
@@ -36,36 +41,141 @@ SCHEMES = {
 }
 
 
+TOKENS = 16  # of the pictures of families
+WINDOW = 3
+# Below the picture of each family.
+CAPTIONS = {
+    "softmax and sparse": "a weight a pair;\nsome only (dashed)",
+    "low rank": "through three\nlandmarks",
+    "fixed kernels": "φ(q)·φ(k),\nφ = elu + 1",
+    "learned kernels": "φ(q)·φ(k),\nφ learned",
+    "gates": "earlier tokens,\nfading by gates",
+    "delta rule": "the last token of\na key (of three)",
+    "state space": "by distance:\nfading waves",
+    "convolution": "by distance:\nany numbers",
+    "control": "1 / n",
+}
+
+
 def draw(arguments: Namespace) -> list[Path]:
-    """A row of boxes per scheme, with an arrow from each to the next."""
-    paths = []
-    for stem, (title, boxes) in SCHEMES.items():
+    paths = [path for stem in SCHEMES for path in draw_boxes(arguments.out / stem)]
+    return paths + draw_families(arguments.out / "scheme-families")
 
-        def fill(figure: Any, boxes: list[tuple[str, str]] = boxes) -> None:
-            axes = figure.subplots()
-            axes.axis("off")
-            axes.set(xlim=(-0.5, len(boxes) - 0.5), ylim=(-1.05, 0.5))
-            for x, (name, text) in enumerate(boxes):
-                colour = LUNA if name in ("bend", "record") else INK
-                box = {"boxstyle": "round,pad=0.4", "fc": colour, "ec": "none"}
+
+def draw_boxes(stem: Path) -> list[Path]:
+    """A row of boxes, with an arrow from each to the next."""
+    title, boxes = SCHEMES[stem.name]
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        axes.axis("off")
+        axes.set(xlim=(-0.5, len(boxes) - 0.5), ylim=(-1.05, 0.5))
+        for x, (name, text) in enumerate(boxes):
+            colour = LUNA if name in ("bend", "record") else INK
+            box = {"boxstyle": "round,pad=0.4", "fc": colour, "ec": "none"}
+            axes.annotate(
+                name,
+                (x, 0.2),
+                ha="center",
+                va="center",
+                fontweight="bold",
+                color="white",
+                fontsize=8,
+                bbox=box,
+            )
+            axes.annotate(text, (x, -0.2), ha="center", va="top", fontsize=8, linespacing=1.4)
+            if x:
                 axes.annotate(
-                    name,
-                    (x, 0.2),
-                    ha="center",
-                    va="center",
-                    fontweight="bold",
-                    color="white",
-                    fontsize=8,
-                    bbox=box,
+                    "",
+                    (x - 0.38, 0.2),
+                    (x - 0.62, 0.2),
+                    arrowprops={"arrowstyle": "->", "color": NOTE},
                 )
-                axes.annotate(text, (x, -0.2), ha="center", va="top", fontsize=8, linespacing=1.4)
-                if x:
-                    axes.annotate(
-                        "",
-                        (x - 0.38, 0.2),
-                        (x - 0.62, 0.2),
-                        arrowprops={"arrowstyle": "->", "color": NOTE},
-                    )
 
-        paths += save_figure(arguments.out / stem, fill, title, 1.7)
-    return paths
+    return save_figure(stem, fill, title, 1.7)
+
+
+def draw_families(stem: Path) -> list[Path]:
+    """The weights that a small method of each family gives a few random tokens."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("signed", [PALETTE[0], "white", SOFTMAX])
+
+    def fill(figure: Any) -> None:
+        panels = panels_for(figure, len(FAMILIES), 5).flat
+        for axes, (name, weights) in zip(panels, family_weights(), strict=False):
+            most = np.abs(weights).max()
+            axes.imshow(weights, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
+            axes.set_title(name, fontsize=8, color=LUNA if name == "learned kernels" else INK)
+            axes.set_xlabel(CAPTIONS[name], fontsize=7.5, color=NOTE)
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set(visible=True, color=NOTE, linewidth=0.5)
+            if name == "softmax and sparse":
+                ends = np.array([-0.5, TOKENS - 0.5])
+                axes.autoscale(False)
+                for shift in (-WINDOW, WINDOW):
+                    axes.plot(ends, ends + shift, "--", color=PALETTE[1], lw=1)
+
+    title = (
+        "How the tokens of each family meet\n"
+        "Row i, column j: what token i takes of token j; black adds, blue takes away. Sixteen "
+        "random tokens, a small example of each family. Gates and the delta rule are drawn in "
+        "their causal form."
+    )
+    return save_figure(stem, fill, title, 3.9)
+
+
+def family_weights() -> Iterator[tuple[str, np.ndarray]]:
+    """Weights (n, n) of an example of each family, in the order of FAMILIES."""
+    rng = np.random.default_rng(1)
+    q, k = rng.normal(size=(2, TOKENS, 4))
+    directions = rng.normal(size=(4, 12))
+    lag = np.subtract.outer(np.arange(TOKENS), np.arange(TOKENS))
+    examples = {
+        "softmax and sparse": softmax(q @ k.T),
+        "low rank": softmax(q @ k[2::5].T) @ softmax(k[2::5] @ k.T),
+        "fixed kernels": kernel(elu(q) + 1, elu(k) + 1),
+        "learned kernels": waves(q, directions) @ waves(k, directions).T,
+        "gates": gated(q, k, rng.uniform(0.6, 0.98, TOKENS)),
+        "delta rule": delta(*unit_rows(rng.normal(size=(3, 4))[rng.integers(3, size=(2, TOKENS))])),
+        "state space": 0.86 ** np.abs(lag) * np.cos(0.75 * lag),
+        "convolution": rng.normal(size=2 * TOKENS)[lag],
+        "control": np.full((TOKENS, TOKENS), 1 / TOKENS),
+    }
+    for family in FAMILIES:
+        yield family.name, examples[family.name]
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def elu(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x, np.expm1(x))
+
+
+def kernel(of_q: np.ndarray, of_k: np.ndarray) -> np.ndarray:
+    weights = of_q @ of_k.T
+    return weights / weights.sum(1, keepdims=True)
+
+
+def waves(x: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Signed features, as a learned map may give them."""
+    return np.concatenate([np.sin(x @ directions), np.cos(x @ directions)], 1)
+
+
+def gated(q: np.ndarray, k: np.ndarray, gates: np.ndarray) -> np.ndarray:
+    """(q_i . k_j) times the gates of the tokens behind j, up to i."""
+    total = np.log(gates).cumsum()
+    return np.tril(q @ k.T * np.exp(np.minimum(total[:, None] - total, 0)))
+
+
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def delta(q: np.ndarray, k: np.ndarray, rate: float = 0.9) -> np.ndarray:
+    """What S_t = S_(t-1) + rate k_t (v_t - k_t S_(t-1)) gives when it is read with q_t."""
+    between = rate * np.tril(k @ k.T, -1)
+    return rate * np.tril(q @ k.T) @ np.linalg.inv(np.eye(len(k)) + between)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+import torch
+
 import luna
-from lra import catalogue
+from lra import catalogue, families
 from lra.base.disk import read_json
 from lra.cli import main
 
@@ -14,12 +17,63 @@ from .conftest import REPOSITORY, command
 PAGE = (REPOSITORY / catalogue.PAGE).read_text(encoding="utf-8")
 
 
+def methods_of(text: str) -> list[str]:
+    """The lines of methods, and the headings of their families."""
+    lines = text.partition(catalogue.BEGIN)[2] or text
+    lines = lines.partition(catalogue.END)[0]
+    return [line for line in lines.splitlines() if line.startswith(("| `", "### "))]
+
+
 def test_the_catalogue_is_what_the_classes_say():
     """A method that is not in it yet joins with `make tables`."""
-    listed = PAGE.split(f"{catalogue.BEGIN}\n")[1].split(f"\n{catalogue.END}")[0].splitlines()
-    said = catalogue.markdown().splitlines()
+    listed, said = methods_of(PAGE), methods_of(catalogue.markdown())
     assert listed == [line for line in said if line in listed]
-    assert len(listed) >= 29 + 2, "a head, and a line of every method that ships"
+    assert len(listed) >= 43 + 9, "a line of every method that ships, and of every family"
+
+
+def test_every_method_of_the_page_has_one_family():
+    """A method that somebody begins stands under `other` until lra/families.py names it."""
+    named = [method for family in families.FAMILIES for method in family.methods]
+    assert len(named) == len(set(named))
+    assert set(named) <= set(catalogue.ours()), "a family names a method that there is not"
+    listed = [line.split("`")[1] for line in methods_of(PAGE) if line.startswith("| `")]
+    assert set(listed) == set(named), "name it in lra/families.py"
+    assert families.family_of("of_a_plug_in") is families.OTHER
+    assert "Other" not in PAGE
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("linear", 32 * 32 + 32),  # S and z of a head
+        ("luna", 64 * 32 + 64),
+        ("gated_deltanet", 32 * 32),  # no normaliser
+        ("hydra", 32 * 32 + 32),
+        ("ema", 32 * 16),  # of each of a head's channels
+        ("s4d", 32 * 32 * 2),  # complex
+        ("lru", 256 * 2 // 2),  # complex, of all channels together
+        ("softmax", "grows"),
+        ("longconv", "grows"),
+        ("nystrom", "-"),
+    ],
+)
+def test_the_state_of_a_head_is_measured_on_its_stream(name: str, size: int | str):
+    assert catalogue.state_size(name) == (f"{size:,}" if isinstance(size, int) else size)
+
+
+def test_a_window_is_no_state_that_grows(monkeypatch):
+    """Mega in chunks keeps the tokens of one, and as a whole all of them."""
+    assert catalogue.state_size("mega") == "grows"
+    chunked = {**catalogue.SIZES, "chunk": 64}
+    monkeypatch.setattr(catalogue, "SIZES", chunked)
+    size = int(catalogue.state_size("mega").replace(",", ""))
+    mixer = luna.mixer("mega", causal=True, **chunked)
+    state, most = None, 0
+    for token in torch.zeros(130, 1, 64):
+        with torch.no_grad():
+            state, _ = mixer.step(state, token)
+        most = max(most, catalogue.numbers(state))
+    assert size == most // 2
 
 
 def test_what_is_kept_is_what_the_classes_say():
@@ -44,7 +98,11 @@ def test_the_list_imports_no_torch(tmp_path):
     done = command("-c", code + "print('imported', {'torch', 'numpy', 'hydra'} & {*sys.modules})")
     lines = done.stdout.splitlines()
     assert lines[-1] == "imported set()", done.stderr
-    assert [line.split()[0] for line in lines[1:-1:2]] == luna.names()
+    listed = [line for line in lines[1:-1] if line and line[0] not in "# "]
+    assert sorted(line.split()[0] for line in listed) == luna.names()
+    assert [line[2:] for line in lines if line.startswith("# ")][:2] == [
+        family.name for family in families.FAMILIES[:2]
+    ]
 
 
 def test_changed_code_is_described_anew(tmp_path, monkeypatch):
@@ -79,9 +137,10 @@ def test_a_method_joins_the_catalogue(tmp_path, monkeypatch):
     catalogue.PAGE.parent.mkdir()
     catalogue.PAGE.write_text(PAGE.replace(f"{row}\n", ""), encoding="utf-8")
     assert main(["list", "--write"]) == 0
-    written = catalogue.PAGE.read_text(encoding="utf-8").splitlines()
-    begun = [line for line in written if line.startswith("| `") and line not in PAGE]
-    assert [line for line in written if line not in begun] == PAGE.splitlines()
+    written = methods_of(catalogue.PAGE.read_text(encoding="utf-8"))
+    begun = [line for line in written if line not in PAGE]
+    assert [line for line in written if line not in begun] == methods_of(PAGE)
+    assert row in written
     assert read_json(catalogue.KEPT) == catalogue.described()
     catalogue.PAGE.write_text("of another project", encoding="utf-8")
     assert main(["list", "--write"]) == 2
