@@ -33,7 +33,7 @@ PAGES = [
     "results/README.md",
 ]
 # Long ones, whose commands have tests of their own, and the quarter in which CI runs them.
-REST = {"docs/compute.md": 2, "docs/settings.md": 3, "docs/results.md": 4}
+REST = {"docs/baselines.md": 1, "docs/compute.md": 2, "docs/settings.md": 3, "docs/results.md": 4}
 PROGRAMS = "make|lra|python|pip|pre-commit|torchrun|srun|ray|source|export|eval|docker"
 
 # Beginnings of commands, and why they are not run here.
