@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from lra.base.errors import csv_text
-from lra.report.published import published
+from lra.report.rows import beside
 from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, rounded, text_of
 from lra.results.record import Record
 
@@ -52,15 +52,6 @@ AGREEMENT = {
 RULES = (
     "What rules score on the test examples, fitted to the training examples (lra data baseline). A "
     "rule reads what its last column says and no more; it is no attention, and not ranked."
-)
-BESIDE = (
-    "Measured / published, ordered by name. Published: {title}. These come from other protocols, "
-    "budgets, data and sometimes models than the measured runs, so the two are not compared."
-)
-BUDGETS = (
-    "Their budget is told where the source says it and we know ours. Tokens are steps × batch × "
-    "padded length (of both texts of Retrieval), theirs as ours; weights are all parameters of the "
-    "network."
 )
 CSV_COLUMNS = (
     "table",
@@ -171,37 +162,6 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
         yield f"The order in {name}", AGREEMENTS.format(name=name), lines
     if not table.pairs.empty:
         yield "Example by example", PAIRS, table.pairs
-
-
-def beside(table: Table) -> tuple[str, pd.DataFrame]:
-    """The sources, and `51.5 / 38.94`, measured and published, by name and not ranked."""
-    printed = published().tables[table.spec.published or ""]
-    cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
-    pair = f"{{:.1f}} / {{:.{printed.digits}f}}".format
-    both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
-    wide = both.unstack("column").reindex(columns=table.columns)
-    means = table.rows[[first, "published"]].dropna()
-    if table.rows["published"].notna().any():
-        wide[first] = pd.Series(map(pair, means[first], means["published"]), means.index, dtype=str)
-    wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
-    explained = published().sources
-    sources = " ".join(f"{name}: {explained[name]}." for name in dict.fromkeys(cells["source"]))
-    text = f"{BESIDE.format(title=printed.title)} {sources}"
-    if cells["their_budget"].any():
-        wide["their budget"] = their_budgets(cells)
-        text += f" {BUDGETS}"
-    return text, wide.sort_index().fillna("").rename_axis("attention")
-
-
-def their_budgets(cells: pd.DataFrame) -> pd.Series:
-    """What each published row was trained with beside ours; by column, if there are several."""
-    told = cells[cells["their_budget"] != ""]
-    several = told.index.get_level_values("column").nunique() > 1
-    texts = [
-        f"{column}: {text}" if several else text
-        for (_, column), text in told["their_budget"].items()
-    ]
-    return pd.Series(texts, told.index, dtype=str).groupby("row").agg("; ".join)
 
 
 def lines_of(numbers: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:

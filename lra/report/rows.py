@@ -7,9 +7,19 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lra.report.published import budget_text, published_score
+from lra.report.published import budget_text, published, published_score
+from lra.report.table import Table
 
 NAMES = ["row", "method", "options"]  # what naming the rows adds to runs
+BESIDE = (
+    "Measured / published, ordered by name. Published: {title}. These come from other protocols, "
+    "budgets, data and sometimes models than the measured runs, so the two are not compared."
+)
+BUDGETS = (
+    "Their budget is told where the source says it and we know ours. Tokens are steps × batch × "
+    "padded length (of both texts of Retrieval), theirs as ours; weights are all parameters of the "
+    "network."
+)
 
 
 def with_published(cells: pd.DataFrame, name: str | None) -> pd.DataFrame:
@@ -34,3 +44,33 @@ def rows_and_scores(
     scores = cells["score"].unstack("column").reindex(rows.index, columns=counted)
     rows["coverage"] = scores.notna().sum(axis=1).map(str) + f"/{len(counted)}"
     return rows, scores
+
+
+def beside(table: Table) -> tuple[str, pd.DataFrame]:
+    """The sources, and `51.5 / 38.94`, measured and published, by name and not ranked."""
+    printed = published().tables[table.spec.published or ""]
+    cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
+    pair = f"{{:.1f}} / {{:.{printed.digits}f}}".format
+    both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
+    wide = both.unstack("column").reindex(columns=table.columns)
+    means = table.rows[[first, "published"]].dropna()
+    if table.rows["published"].notna().any():
+        wide[first] = pd.Series(map(pair, means[first], means["published"]), means.index, dtype=str)
+    wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
+    explained = published().sources
+    sources = " ".join(f"{name}: {explained[name]}." for name in dict.fromkeys(cells["source"]))
+    text = f"{BESIDE.format(title=printed.title)} {sources}"
+    if cells["their_budget"].any():
+        wide["their budget"] = their_budgets(cells, several=len(table.columns) > 1)
+        text += f" {BUDGETS}"
+    return text, wide.sort_index().fillna("").rename_axis("attention")
+
+
+def their_budgets(cells: pd.DataFrame, *, several: bool) -> pd.Series:
+    """What each published row was trained with beside ours; by column, if there are several."""
+    told = cells[cells["their_budget"] != ""]
+    texts = [
+        f"{column}: {text}" if several else text
+        for (_, column), text in told["their_budget"].items()
+    ]
+    return pd.Series(texts, told.index, dtype=str).groupby("row").agg("; ".join)

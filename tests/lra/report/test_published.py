@@ -36,7 +36,7 @@ def of_linear(monkeypatch: pytest.MonkeyPatch):
 
     def put(**row: Any) -> None:
         monkeypatch.setattr(module, "published", lambda: made(**row))
-        monkeypatch.setattr("lra.report.render.published", lambda: made(**row))
+        monkeypatch.setattr("lra.report.rows.published", lambda: made(**row))
 
     return put
 
@@ -101,6 +101,14 @@ def test_a_row_says_how_much_larger_its_budget_is(make: Make, runs: Path, of_lin
     assert "listops: 24 times our tokens, 6 layers of width 256" in line
     assert "retrieval: 0.5 times our tokens, 30 times our weights, 6 layers" in line
     assert "steps × batch × padded length (of both texts of Retrieval)" in shown
+
+
+def test_a_fact_of_one_task_names_it_among_several(make: Make, runs: Path, of_linear):
+    of_linear(parameters=[None, 2_580_000])
+    make("linear", 0.5)
+    make("linear", 0.5, task="retrieval")
+    shown = markdown(table(runs, published="t"), runs)
+    assert "| retrieval: 30 times our weights |" in shown
 
 
 def test_our_tokens_are_those_of_the_padded_length():
