@@ -7,6 +7,7 @@ is checked: that its words compose, or that its command knows them.
 
 from __future__ import annotations
 
+import csv
 import re
 import runpy
 import shlex
@@ -20,6 +21,7 @@ import pytest
 
 from lra import cli
 from lra.data import registry
+from lra.families import FAMILIES
 from lra.settings.compose import check_settings
 from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
@@ -292,3 +294,20 @@ def test_the_python_of_a_page_runs_from_its_top_to_its_end(
     script = tmp_path / f"{Path(page).stem}_page.py"
     script.write_text(code, encoding="utf-8")
     runpy.run_path(str(script), run_name=script.stem)
+
+
+def test_the_page_of_baselines_says_what_has_runs():
+    """Whether a committed table has a method, and in which family it is."""
+    tabled = set()
+    for path in (ROOT / "results" / "tables").glob("*.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            tabled |= {row["attention"] for row in csv.DictReader(file)}
+    page = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
+    said = re.findall(r"^\| .+ \| (yes|no) \| `lra train .*attention=(\w+).*` \|$", page, re.M)
+    assert {name for _, name in said} >= {"softmax", "gla", "s4d"}
+    assert said == [("yes" if name in tabled else "no", name) for _, name in said]
+    for family in FAMILIES:
+        section = page.partition(f"\n## {family.name.capitalize()}\n")[2].partition("\n## ")[0]
+        named = re.findall(r"`lra train .*attention=(\w+)", section)
+        assert named, family.name
+        assert set(named) <= set(family.methods)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import re
 
 import pytest
 import torch
@@ -146,20 +144,3 @@ def test_a_method_joins_the_catalogue(tmp_path, monkeypatch):
     assert read_json(catalogue.KEPT) == catalogue.described()
     catalogue.PAGE.write_text("of another project", encoding="utf-8")
     assert main(["list", "--write"]) == 2
-
-
-def test_the_page_of_baselines_says_what_has_runs():
-    """Whether a committed table has a method, and in which family it is."""
-    tabled = set()
-    for path in (REPOSITORY / "results" / "tables").glob("*.csv"):
-        with path.open(encoding="utf-8", newline="") as file:
-            tabled |= {row["attention"] for row in csv.DictReader(file)}
-    page = (REPOSITORY / "docs" / "baselines.md").read_text(encoding="utf-8")
-    said = re.findall(r"^\| .+ \| (yes|no) \| `lra train .*attention=(\w+).*` \|$", page, re.M)
-    assert {name for _, name in said} >= {"softmax", "gla", "s4d"}
-    assert said == [("yes" if name in tabled else "no", name) for _, name in said]
-    for family in families.FAMILIES:
-        section = page.partition(f"\n## {family.name.capitalize()}\n")[2].partition("\n## ")[0]
-        named = re.findall(r"`lra train .*attention=(\w+)", section)
-        assert named, family.name
-        assert set(named) <= set(family.methods)
