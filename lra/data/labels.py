@@ -180,6 +180,6 @@ def refuse_unfit(numbers: np.ndarray) -> None:
     spread = np.array(moments(numbers)[1])
     if ((lost > COARSE * spread) & (spread > 0)).any():
         raise UserError(
-            f"targets around {numbers.flat[0]:g} differ too little to be told apart in 32 bits: "
+            f"targets around {numbers.flat[0]:g} differ too little for numbers of 32 bits: "
             "subtract their mean from them first"
         )

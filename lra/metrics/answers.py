@@ -29,7 +29,7 @@ class Answers:
 
     @property
     def right(self) -> np.ndarray:
-        """Of classes: which answers are right."""
+        """Tell which answers are right, where they are classes."""
         return self.answers == self.labels
 
     def digests(self) -> dict[str, str]:

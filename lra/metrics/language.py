@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
 import numpy as np
 
@@ -25,8 +26,9 @@ class OfLosses(Metric):
     def from_counts(self, loss: float, right: int, scored: int) -> float:
         return self.of_loss(loss)
 
+    @abstractmethod
     def of_loss(self, nats: float) -> float:
-        raise NotImplementedError
+        """Give the score of this mean loss."""
 
     def constant(self, train: np.ndarray, test: np.ndarray, target: Target) -> float:
         """The one answer to everything is here one distribution: how often each byte occurs in the
@@ -48,21 +50,15 @@ class OfLosses(Metric):
 class BitsPerByte(OfLosses):
     name, title, digits = "bits_per_byte", "bits per byte", 3
 
-    def from_counts(self, loss: float, right: int, scored: int) -> float:
-        return self.of_loss(loss)
-
     def of_loss(self, nats: float) -> float:
         return nats / math.log(2)
 
 
 @register
 class Perplexity(OfLosses):
-    """Of a byte, not of a word."""
+    """The perplexity per byte, which is not that per word."""
 
     name, title, digits = "perplexity", "perplexity per byte", 2
-
-    def from_counts(self, loss: float, right: int, scored: int) -> float:
-        return self.of_loss(loss)
 
     def of_loss(self, nats: float) -> float:
         return math.exp(nats)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from lra.base.errors import UserError
@@ -23,8 +25,9 @@ class OfNumbers(Metric):
         columns = zip(a.T, y.T, strict=True)
         return float(np.mean([self.of_column(x, truth) for x, truth in columns]))
 
+    @abstractmethod
     def of_column(self, answers: np.ndarray, labels: np.ndarray) -> float:
-        raise NotImplementedError
+        """Give the score of one column."""
 
 
 class NeedsSpread(OfNumbers):

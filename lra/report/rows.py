@@ -16,7 +16,7 @@ BESIDE = (
     "budgets, data and sometimes models than the measured runs, so the two are not compared."
 )
 BUDGETS = (
-    "Their budget is told where the source says it and we know ours. Tokens are steps × batch × "
+    "Their budget is shown where the source says it and we know ours. Tokens are steps × batch × "
     "padded length (of both texts of Retrieval), theirs as ours; weights are all parameters of the "
     "network."
 )
@@ -68,9 +68,9 @@ def beside(table: Table) -> tuple[str, pd.DataFrame]:
 
 def their_budgets(cells: pd.DataFrame, *, several: bool) -> pd.Series:
     """What each published row was trained with beside ours; by column, if there are several."""
-    told = cells[cells["their_budget"] != ""]
+    known = cells[cells["their_budget"] != ""]
     texts = [
         f"{column}: {text}" if several else text
-        for (_, column), text in told["their_budget"].items()
+        for (_, column), text in known["their_budget"].items()
     ]
-    return pd.Series(texts, told.index, dtype=str).groupby("row").agg("; ".join)
+    return pd.Series(texts, known.index, dtype=str).groupby("row").agg("; ".join)

@@ -75,7 +75,7 @@ def test_targets_says_it_where_it_is_not_clear(labels: Any, targets: str, asked:
         ([*ONE[1:], np.nan], {}, "a target is nan, which is no finite number of 32 bits"),
         ([*ONE[1:], np.inf], {}, "a target is inf, which is no finite number of 32 bits"),
         ([*ONE[1:], 1e39], {}, r"a target is 1e\+39, which is no finite number"),
-        (1.7e9 + ONE, {}, "differ too little to be told apart in 32 bits: subtract their mean"),
+        (1.7e9 + ONE, {}, "differ too little for numbers of 32 bits: subtract their mean"),
         (
             ONE,
             {"metrics": ["accuracy"]},
