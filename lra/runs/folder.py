@@ -30,7 +30,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import yaml
 
-from lra.base.code import CHOSEN, PRETRAINING, SHARED, code_of, hash_parts
+from lra.base.code import CHOSEN, PRETRAINING, SHARED, code_of, find_source, hash_parts
 from lra.base.config import Objective
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.base.errors import UserError, readable
@@ -162,11 +162,19 @@ class RunFolder:
 
 
 def chosen_code(run: Run) -> dict[str, list[str]]:
-    """List the modules of what a run names by `_target_` and what moves its result."""
+    """List the modules of a run's metrics, and of what it names that moves its result."""
+    from lra import data
     from lra.base.targets import modules_of, resolve, targets_in
+    from lra.metrics.metric import get
     from lra.settings.own import chosen, decides
 
     parts = {}
+    # A metric decides which checkpoint is the best; phase one has its own, an accuracy.
+    names = [] if run.pretrain.is_the_run else data.of(run.task).metric_names
+    for name in names:
+        module = type(get(name)).__module__
+        if module not in SHARED["the training step"] and find_source(module) is not None:
+            parts[f"{CHOSEN}metric {name}"] = [module]
     for setting, options in chosen(run):
         if not decides(setting, options):
             continue

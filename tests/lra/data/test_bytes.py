@@ -147,6 +147,11 @@ def test_a_record_has_bits_per_byte_that_its_answers_give(record: lra.Record):
     assert record["dev.score"] == pytest.approx(lowest, rel=1e-5)
 
 
+def test_what_scores_a_run_is_part_of_its_code(record: lra.Record):
+    parts = {part for part in record["code"] if "metric" in part}
+    assert parts == {"the chosen metric bits_per_byte", "the chosen metric perplexity"}
+
+
 def test_a_constant_answer_is_how_often_each_byte_occurs():
     train, test = np.array([1, 1, 2, 3]), np.array([1, 2, 4])
     target = registry.get("bytes").target
