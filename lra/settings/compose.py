@@ -6,6 +6,7 @@ answer at once.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any, cast
@@ -29,7 +30,7 @@ from lra.settings.search_path import initialised
 
 def compose(words: Sequence[str]) -> Run:
     run = check_settings(composed(words))
-    vars(run)["words"] = tuple(words)
+    vars(run).update(words=tuple(words), composed=copy.deepcopy(run))
     return run
 
 
@@ -45,7 +46,7 @@ def check_again(run: Run) -> None:
 def command_of(run: Run) -> str:
     """Write the command of a run that was composed in Python, and whether it was changed since."""
     command = typed("train", run.words)
-    return command if compose(run.words) == run else f"{command}, changed in Python"
+    return command if run.composed == run else f"{command}, changed in Python"
 
 
 def composed(words: Sequence[str]) -> DictConfig:

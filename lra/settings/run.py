@@ -36,7 +36,9 @@ class Run:
     rerun: bool  # repeat a finished run, in a folder of its own
     retries: int  # of a run that crashes or is killed, within a sweep
     limit_minutes: float | None  # a run that takes longer stops with a checkpoint
-    words: ClassVar[tuple[str, ...]] = ()  # it was composed from, in Python; no setting
+    # No settings: the words that it was composed from in Python, and what it was then.
+    words: ClassVar[tuple[str, ...]] = ()
+    composed: ClassVar[Run | None] = None
 
     @property
     def processes(self) -> int:
