@@ -28,6 +28,7 @@ from lra.model.backbone import EncoderBlock
 from lra.model.network import Network
 from lra.settings.compose import Run
 from lra.settings.experiment import Experiment
+from lra.settings.presets import AROUND
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
 NAMESPACES = ("aten", "prim", "prims", "luna")  # of operators whose FLOPs are known
@@ -72,7 +73,7 @@ def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) ->
     run = run if attention is None else replace(run, attention=attention)
     phase = run.pretrain.name if run.pretrain.is_the_run else None
     usual = {key: option.default for key, option in luna.options(run.attention["name"]).items()}
-    options = usual | {"dwc": "none"} | run.attention
+    options = usual | AROUND | run.attention  # a budget's method names none of these
     facts = repr((run.task, sorted(options.items()), run.model, run.protocol, phase))
     key, masked = (luna.get(run.attention["name"]), facts), run.protocol.data.mask is not Mask.none
     if key not in _counts:

@@ -13,6 +13,7 @@ import luna
 from lra.base.config import Model, Positions, Style
 from lra.base.errors import UserError
 from lra.model import init, rotary
+from lra.settings.presets import AROUND
 from luna.dropout import Dropout
 from luna.qkv import Around
 
@@ -48,10 +49,7 @@ def mixer(attention: dict[str, Any], model: Model, style: Style, place: SlotPlac
         initialise=init.ENCODER[style.init],
         alibi=alibi,
         positions=rotary.turning(style.positions, place.grid, cls=place.cls),
-        dwc=options.pop("dwc", "none"),
-        short_conv=options.pop("short_conv", 0),
-        head_norm=options.pop("head_norm", False),
-        gate=options.pop("gate", "none"),
+        **{key: options.pop(key, AROUND[key]) for key in AROUND if key != "normalise"},
         grid=place.grid,
         cls=place.cls,
     )

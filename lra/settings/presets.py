@@ -11,6 +11,10 @@ from lra.settings.search_path import read
 NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "rows")
 
 
+# What stands around any attention, where a run does not say otherwise (configs/train.yaml).
+AROUND = {"dwc": "none", "normalise": "sum", "short_conv": 0, "head_norm": False, "gate": "none"}
+
+
 def fill_in_preset(attention: dict[str, Any], task: str) -> dict[str, Any]:
     """Give the options that an attention's file leaves open (`???`), and nobody has set, the values
     of its preset, or else of `published`. A mapping holds one value per task. Takes out what is no

@@ -48,7 +48,7 @@ def check_ranges(run: Run) -> None:
             if value is not None and not limit.allowed(value, run):
                 must = limit.words.format(run=run)
                 raise UserError(f"{key}={value} is out of range: it must be {must}")
-    for name, (allowed, words) in AROUND.items():
+    for name, (allowed, words) in AROUND_RANGES.items():
         if (value := run.attention.get(name)) is not None and not allowed(value):
             raise UserError(f"attention.{name}={value} is out of range: it must be {words}")
     for name in run.attention.keys() & DECIDED.keys():
@@ -63,7 +63,7 @@ def _is_reference(value: Any, _: Run) -> bool:
 
 
 # What stands around any attention (configs/train.yaml); its own options are checked by luna.build.
-AROUND: dict[str, tuple[Callable[[Any], bool], str]] = {
+AROUND_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "short_conv": (lambda x: type(x) is int and x >= 0, "a whole number of tokens, 0 for none"),
     "head_norm": (lambda x: type(x) is bool, "true or false"),
     "gate": (lambda x: x in ("none", "full", "low_rank"), "none, full or low_rank"),

@@ -24,9 +24,8 @@ from lra.runs.folder import RunFolder, read_metrics, score_of, writing
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
 from lra.settings.own import spelt
+from lra.settings.presets import AROUND
 
-# What stands around any attention, where a run does not say otherwise (configs/train.yaml).
-AROUND = {"dwc": "none", "normalise": "sum", "short_conv": 0, "head_norm": False, "gate": "none"}
 COMPILING = "compiling LUNA's CPU code (once, about 15 s)"
 BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits for a GPU
 

@@ -17,10 +17,10 @@ from lra.base.errors import UserError
 from lra.cli import main
 from lra.data import registry
 from lra.settings.compose import compose
+from lra.settings.presets import AROUND
 from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
 from lra.training import run as runner
-from lra.training.progress import AROUND
 from luna import base
 
 from .conftest import REPOSITORY, run_in

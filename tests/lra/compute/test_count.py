@@ -14,7 +14,7 @@ from lra import data, model
 from lra.compute.count import _counts, count_run
 from lra.compute.gate import check_budget
 from lra.compute.table import head_flops
-from lra.settings.presets import usual_options
+from lra.settings.presets import AROUND, usual_options
 from luna.attention.longformer import Longformer
 
 from ..conftest import composed, read_settings
@@ -327,3 +327,12 @@ def test_work_that_the_counter_does_not_see_is_said():
         assert check.count.parts["attention"].flops == LAYERS * 12_345
     with plugged(lambda q, k, v: q @ (k.mT @ v), short_run("linear", n=64)) as run:
         assert "not counted" not in check_budget(run).describe()
+
+
+def test_the_method_of_the_budget_is_counted_once(monkeypatch):
+    """A run of it says what stands around it, the budget does not; both are one network."""
+    run = composed("task=listops", "attention=luna")
+    first = count_run(run, {"name": "luna"} | run.attention)
+    monkeypatch.setattr("lra.compute.count._measured", lambda *_: pytest.fail("counted again"))
+    options = {key: value for key, value in run.attention.items() if key not in AROUND}
+    assert count_run(run, options) is first

@@ -17,7 +17,7 @@ from lra.base.places import CONFIGS
 from lra.settings.compose import check_again, check_settings, command_of, compose
 from lra.settings.errors import guard
 from lra.settings.experiment import plain
-from lra.settings.presets import NO_OPTIONS, usual_options
+from lra.settings.presets import AROUND, NO_OPTIONS, usual_options
 from lra.settings.search_path import initialised
 from lra.training.run import train
 
@@ -104,7 +104,9 @@ NOT_PUBLISHED = {
 }
 
 
-AROUND = ("dwc", "normalise", "short_conv", "head_norm", "gate")
+def test_what_stands_around_any_attention_is_what_the_file_says():
+    file = OmegaConf.to_container(OmegaConf.load(CONFIGS / "train.yaml"))["attention"]
+    assert {key: file[key] for key in AROUND} == AROUND
 
 
 def test_every_attention_has_a_config_with_exactly_its_options():
