@@ -15,7 +15,7 @@ import numpy as np
 from lra.base.disk import disk_errors, write_atomically
 from lra.base.errors import UserError
 from lra.data import registry
-from lra.data.arrays import SPLITS, Prepared, Split
+from lra.data.arrays import IN_WORDS, SPLITS, Prepared, Split
 from lra.data.task import TaskOptions
 from lra.data.words import asked, lines, sizes
 from lra.settings.compose import task_settings
@@ -193,7 +193,7 @@ def _show(arguments: argparse.Namespace) -> None:
     split = prepared.split(arguments.split)
     if beyond := [i for i in index if not 0 <= i < len(split)]:
         raise UserError(
-            f"{prepared.layout.name} has no {split.name} example {beyond[0]}: "
+            f"{prepared.layout.name} has no {IN_WORDS[split.name]} example {beyond[0]}: "
             f"they are numbered 0 to {len(split) - 1}"
         )
     if arguments.png:

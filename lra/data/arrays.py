@@ -36,6 +36,7 @@ from lra.metrics.target import IGNORED as IGNORED
 from lra.metrics.target import Numbers, Target, target_class
 
 SPLITS = ("train", "val", "test")
+IN_WORDS = {"train": "train", "val": "dev", "test": "test"}  # what is printed of a split
 FORMAT = 1  # of the folder; a change makes older folders invalid
 MANIFEST = "manifest.json"
 QUANTILES = {"min": 0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "max": 1}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lra.base.config import DataRules, Mask, Pad
 from lra.base.errors import UserError
-from lra.data.arrays import IGNORED, Split
+from lra.data.arrays import IGNORED, IN_WORDS, Split
 
 BUCKET = 64  # pad=batch rounds up to a multiple: few different shapes, for compilers and allocators
 CHUNK = 1024  # examples that pad=sorted sorts together
@@ -76,8 +76,9 @@ class Loader:
             self._stream = _SortedStream(len(split), seed, lengths, batch_size)
         self._bounds = _cut(len(split), batch_size, drop_last, world)
         if len(split) < (batch_size if drop_last else world):
+            name = IN_WORDS.get(split.name, split.name)
             raise UserError(
-                f"the {len(split)} examples of {split.layout.name}'s {split.name} split do not "
+                f"the {len(split)} examples of {split.layout.name}'s {name} split do not "
                 f"fill one batch of {batch_size}: lower protocol.recipe.batch or use more examples"
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lra.base.errors import UserError
-from lra.data.arrays import IGNORED, QUANTILES, Layout, Split
+from lra.data.arrays import IGNORED, IN_WORDS, QUANTILES, Layout, Split
 from lra.metrics.metric import get
 
 
@@ -80,4 +80,4 @@ def check_metrics(layout: Layout, labels: Mapping[str, np.ndarray]) -> None:
             try:
                 get(name).check(of_split)
             except UserError as error:
-                raise UserError(f"in {layout.name}'s {split} split {error}") from error
+                raise UserError(f"in {layout.name}'s {IN_WORDS[split]} split {error}") from error

@@ -14,7 +14,7 @@ import numpy as np
 
 from lra.base.errors import UserError
 from lra.data import registry
-from lra.data.arrays import MANIFEST, SPLITS, Prepared, Split, read_manifest
+from lra.data.arrays import IN_WORDS, MANIFEST, SPLITS, Prepared, Split, read_manifest
 from lra.data.prepare import load_prepared, prepare
 from lra.data.statistics import statistics
 from lra.data.store import sha256
@@ -118,14 +118,15 @@ def _differences(wanted: Any, actual: Any, where: str = "") -> Iterator[tuple[st
 
 def _check_labels(name: str, facts: dict[str, Any]) -> Check:
     """Check that there is something to be learned: the labels of a split are not all the same."""
+    shown = IN_WORDS[name]
     if targets := facts.get("targets"):
         varied = all(a < b for a, b in zip(targets["least"], targets["largest"], strict=True))
-        return Check("ok" if varied else "differs", f"{name}: the targets are not all the same")
+        return Check("ok" if varied else "differs", f"{shown}: the targets are not all the same")
     if with_label := facts.get("with_label"):
         varied = any(0 < count < facts["examples"] for count in with_label)
-        return Check("ok" if varied else "differs", f"{name}: some examples have other labels")
+        return Check("ok" if varied else "differs", f"{shown}: some examples have other labels")
     varied = max(facts["labels"]) < sum(facts["labels"])
-    return Check("ok" if varied else "differs", f"{name}: more than one label occurs")
+    return Check("ok" if varied else "differs", f"{shown}: more than one label occurs")
 
 
 def _check_scale(task: Task, train: dict[str, Any]) -> Iterator[Check]:
@@ -145,6 +146,7 @@ def _check_scale(task: Task, train: dict[str, Any]) -> Iterator[Check]:
 
 def _check_texts(task: Task, split: Split) -> Check:
     """Check that the text of an example is read as its ids again, where the task reads texts."""
+    shown = IN_WORDS[split.name]
     for i in range(0, len(split), 1 + len(split) // 200) if task.grid is None else ():
         one = np.array([i])
         rows = split.ids(one).reshape(-1, split.width)
@@ -152,5 +154,5 @@ def _check_texts(task: Task, split: Split) -> Check:
             text = task.decode(ids[:n])
             with contextlib.suppress(UserError):  # it reads no texts, or not this one
                 if "\\x" not in text and not np.array_equal(task.tokenize(text), ids[:n]):
-                    return Check("differs", f"{split.name}: the text of example {i} has other ids")
-    return Check("ok", f"{split.name}: texts are read as the ids they show")
+                    return Check("differs", f"{shown}: the text of example {i} has other ids")
+    return Check("ok", f"{shown}: texts are read as the ids they show")

@@ -11,7 +11,7 @@ import numpy as np
 
 from lra.base.errors import printable
 from lra.data import registry
-from lra.data.arrays import IGNORED, Layout, Prepared, Split
+from lra.data.arrays import IGNORED, IN_WORDS, Layout, Prepared, Split
 
 fill = functools.partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
 
@@ -25,7 +25,7 @@ def asked(layout: Layout) -> str:
 def sizes(facts: dict[str, Any]) -> Iterator[str]:
     """Describe what was counted in prepared data, or the part of it that is known."""
     for name, split in facts.get("splits", {}).items():
-        words = [f"{name:<5} {split['examples']:>7,} examples"]
+        words = [f"{IN_WORDS[name]:<5} {split['examples']:>7,} examples"]
         if lengths := split.get("lengths"):
             range_ = f"lengths {lengths['min']:,} to {lengths['max']:,}"
             words.append(f"{range_}, median {lengths['median']:,}")
@@ -36,7 +36,7 @@ def sizes(facts: dict[str, Any]) -> Iterator[str]:
             words.append(f"{split['constant']:,} of one colour")
         yield ", ".join(words)
     if repeated := facts.get("duplicates"):
-        counts = ", ".join(f"{where} {count:,}" for where, count in repeated.items())
+        counts = ", ".join(f"{where.replace('val', 'dev')} {n:,}" for where, n in repeated.items())
         yield f"examples that come again: {counts}"
     for reason, count in facts.get("notes", {}).items():
         yield f"{reason}: {count:,}"
@@ -74,7 +74,7 @@ def lines(prepared: Prepared, split: Split, i: int) -> Iterator[str]:
     layout, at = prepared.layout, np.array([i])
     lengths = split.lengths(at).ravel()
     yield (
-        f"{layout.name} {split.name} {i}   label {_label_of(split, i)}   "
+        f"{layout.name} {IN_WORDS[split.name]} {i}   label {_label_of(split, i)}   "
         f"length {' and '.join(map(str, lengths))} of {split.width}"
     )
     task = registry.of_facts(prepared.facts)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from lra.base.errors import UserError
-from lra.data.arrays import IGNORED, SPLITS, Example, Layout
+from lra.data.arrays import IGNORED, IN_WORDS, SPLITS, Example, Layout
 from lra.data.store import sha256
 
 CHUNK = 2**22  # bytes of an array that wait in memory
@@ -46,7 +46,9 @@ class Writer:
     def close(self) -> dict[str, dict[str, Any]]:
         facts = {name: file.close() for name, file in sorted(self._files.items())}
         if empty := [s for s in SPLITS if f"{s}.labels" not in facts]:
-            raise UserError(f"{self.layout.name} has no examples for {' and '.join(empty)}")
+            raise UserError(
+                f"{self.layout.name} has no examples for {' and '.join(IN_WORDS[s] for s in empty)}"
+            )
         return facts
 
     def __enter__(self) -> Self:
@@ -59,20 +61,21 @@ class Writer:
 
     def _label(self, split: str, label: np.ndarray) -> np.ndarray:
         """Check a label; give what is stored of it."""
+        named = IN_WORDS[split]
         shape, stored = self.layout.label_form(self.width)
         if label.dtype.kind not in "biuf":
-            raise UserError(f"an example of {split} has label {label}, which is no number")
+            raise UserError(f"an example of {named} has label {label}, which is no number")
         if self.layout.per_token:
             labels = np.atleast_1d(label)
             self._check_range(split, "label", labels[labels != IGNORED], self.layout.classes)
             row = np.full(shape, IGNORED, stored)
             row[: len(labels)] = labels[: len(row)]
             if (row == IGNORED).all():  # the loss of a batch of such examples is nan
-                raise UserError(f"an example of {split} has no scored label: leave it out")
+                raise UserError(f"an example of {named} has no scored label: leave it out")
             return row
         if label.size != math.prod(shape):
             raise UserError(
-                f"an example of {split} has {label.size} targets; {self.layout.name} asks for "
+                f"an example of {named} has {label.size} targets; {self.layout.name} asks for "
                 f"{math.prod(shape)}"
             )
         if self.layout.asks != "numbers":
@@ -82,7 +85,7 @@ class Writer:
             row = label.astype(stored).reshape(shape)
         if not np.isfinite(row).all():
             raise UserError(
-                f"an example of {split} has the target {label[~np.isfinite(row)][0]}, which is no "
+                f"an example of {named} has the target {label[~np.isfinite(row)][0]}, which is no "
                 "finite number of 32 bits: leave it out, or scale the targets"
             )
         return row
@@ -98,9 +101,10 @@ class Writer:
         return self._texts[digest]
 
     def _sequence(self, split: str, store: str, ids: np.ndarray) -> None:
+        named = IN_WORDS[split]
         if self.layout.grid is not None and len(ids) != self.width:
             raise UserError(
-                f"an image of {split} has {len(ids)} pixels; {self.layout.name} has {self.width}"
+                f"an image of {named} has {len(ids)} pixels; {self.layout.name} has {self.width}"
             )
         if len(ids) > self.width:
             self.truncated[split] += 1
@@ -110,12 +114,13 @@ class Writer:
         self._file(f"{store}.lengths", (), np.uint32).append(len(ids))
 
     def _check_range(self, split: str, what: str, values: np.ndarray, end: int) -> None:
+        named = IN_WORDS[split]
         wrong = (values < 0) | (values >= end)
         if values.dtype.kind not in "iu":
             wrong |= values % 1 != 0
         if wrong.any():
             raise UserError(
-                f"an example of {split} has {what} {values[wrong][0]}; {what}s of "
+                f"an example of {named} has {what} {values[wrong][0]}; {what}s of "
                 f"{self.layout.name} are whole numbers from 0 to {end - 1}"
             )
 

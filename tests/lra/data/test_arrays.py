@@ -229,5 +229,5 @@ def test_an_image_of_another_size_and_an_empty_split(
     with pytest.raises(UserError, match="an image of train has 7 pixels; pictures has 6"):
         prepare(options, max_length=9, data_dir=tmp_path / "data")
     bad = [RawSplit("train", [Example(np.zeros(6, int), 0)], 1), RawSplit("val", [], 0)]
-    with pytest.raises(UserError, match="pictures has no examples for val and test"):
+    with pytest.raises(UserError, match="pictures has no examples for dev and test"):
         prepare(options, max_length=9, data_dir=tmp_path / "data")

@@ -122,12 +122,12 @@ def test_show(lra_data: Call) -> None:
     ]
     code, out, _ = lra_data("show", *TINY, "--split", "val", "--index", "0,30-31")
     assert [line for line in out.splitlines() if "label" in line] == [
-        line for line in out.splitlines() if line.startswith("listops val ")
+        line for line in out.splitlines() if line.startswith("listops dev ")
     ]
     assert [line.split()[2] for line in out.splitlines() if "label" in line] == ["0", "30", "31"]
     code, _, err = lra_data("show", *TINY, "--split", "val", "--index", "32")
     assert code == 2
-    assert "listops has no val example 32: they are numbered 0 to 31" in err
+    assert "listops has no dev example 32: they are numbered 0 to 31" in err
 
 
 @pytest.mark.parametrize("index", ["3-1", "a", "-1", "0-99999999999", ""])
