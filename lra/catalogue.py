@@ -8,7 +8,6 @@ them takes the import of torch. `lra list --write` (`make tables`) writes both.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +42,6 @@ DESCRIBED = (
 SIZES: dict[str, Any] = {"d_model": 64, "n_heads": 2, "max_len": 1024, "n_layers": 2}
 PART = "attention"  # whose parameters are counted: projections around it are the network's
 COLUMNS = ("attention", "time", "parameters", "causal", "state size", "knobs")
-STREAMED = 127, 255  # tokens after which a state is measured: one before a block of 2^n is full
 
 
 def add_arguments(listing: argparse.ArgumentParser) -> None:
@@ -98,7 +96,7 @@ def describe(name: str) -> dict[str, str]:
         cls = luna.get(name)
         mixers = [luna.mixer(name, layer=i, **SIZES) for i in range(SIZES["n_layers"])]
         layers = [part for mixer in mixers for part, kind in mixer.parts() if kind == PART]
-        state = state_size(name)
+        state = spelt_state(name)
     except Exception as error:  # whatever a plug-in raises must not hide the others
         return dict.fromkeys(DESCRIBED, "") | {"knobs": first_line(error)}
     parameters = sum(p.numel() for it in layers for p in it.parameters() if p.requires_grad)
@@ -114,30 +112,12 @@ def describe(name: str) -> dict[str, str]:
     return dict(zip(DESCRIBED, values, strict=True))
 
 
-def state_size(name: str) -> str:
-    """How many numbers a head keeps between tokens, measured on its own stream: `-` without a
-    causal form, `grows` where more tokens leave more. Numbers of all heads are divided by them."""
-    import torch
+def spelt_state(name: str) -> str:
+    """How many numbers a head keeps between tokens, `-` without a causal form."""
+    from lra.compute.state import state_size
 
-    import luna
-
-    if not luna.get(name).declared.causal_form:
-        return "-"
-    mixer = luna.mixer(name, causal=True, **SIZES | {"n_layers": 1}).eval()
-    with torch.no_grad():
-        tokens = torch.zeros(1, max(STREAMED), SIZES["d_model"])
-        few, many = (numbers(mixer.steps(None, tokens[:, :n])[0]) for n in STREAMED)
-    return "grows" if many > few else f"{math.ceil(many / SIZES['n_heads']):,}"
-
-
-def numbers(state: Any) -> int:
-    """The real numbers in the tensors of a state; a complex one is two. The count of tokens and a
-    mask are none."""
-    if isinstance(state, (tuple, list)):
-        return sum(map(numbers, state))
-    if not hasattr(state, "is_floating_point"):
-        return 0
-    return int(state.numel() * (2 if state.is_complex() else state.is_floating_point()))
+    size = state_size(name, **SIZES)
+    return "-" if size is None else f"{size:,}" if isinstance(size, int) else size
 
 
 def described() -> dict[str, dict[str, str]]:

@@ -13,6 +13,7 @@ from lra.base.config import Gate
 from lra.base.errors import UserError
 from lra.compute.budget import Budget, Cost, budget_of, examples, times
 from lra.compute.count import Count, count_run, unseen_work
+from lra.compute.state import state_of_run
 from lra.model.pretrain import phase_one
 from lra.settings.compose import Run
 
@@ -84,6 +85,7 @@ class BudgetCheck:
 
     def record(self) -> dict[str, Any]:
         record = {"mode": self.run.compute.mode.name} | self.count.record()
+        record["state"] = state_of_run(self.run)
         if self.first:
             sizes = ("parameters", "flops", "training_flops")
             record["phase_one"] = {size: getattr(self.first, size) for size in sizes}

@@ -23,6 +23,7 @@ from lra.compute.budget import times
 from lra.compute.count import PartCount, slot_flops
 from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.compute.solve import closest
+from lra.compute.state import GROWS, state_of_run
 from lra.settings.compose import Run, compose
 
 FOLDER = Path("results/compute")
@@ -62,6 +63,9 @@ def show_run(run: Run) -> None:
     for name, cells in ({"": titles} | lines).items():
         print(f"{name:11}", *(f"{cell:>10}" for cell in cells))
     print(f"\n{CAPTION}\n{check.count.training_flops / 1e6:,.1f} MFLOPs forward and backward")
+    if (state := state_of_run(check.run)) is not None:
+        kept = "grows with the tokens" if state == GROWS else f"{state:,} numbers"
+        print(f"state of a head between tokens, in its causal form: {kept}")
     print(check.describe())
 
 

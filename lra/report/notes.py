@@ -26,6 +26,11 @@ def training_notes(table: Table) -> Iterator[str]:
             'Compute: "matched" is within the tolerance of the budget, "FLOPs ×1.34" the measure '
             'that is farthest from it, as a ratio; no setting of an "exempt" method meets it.'
         )
+    if table.cells["state"].notna().any():
+        yield (
+            "State: how many numbers a head keeps between tokens in its causal form; – without "
+            "one, or where the record is older than this column."
+        )
     if (table.cells["dead"] >= LEAST_DEAD).any():
         yield "Dead queries: in % of those of the last test batch; their weights sum to 0."
     if spec.choose:

@@ -74,6 +74,7 @@ CSV_COLUMNS = (
     "dead",
     "parameters",
     "gflops",
+    "state",
     "compute",
     "steps_per_second",
     "peak_memory_mib",
@@ -135,11 +136,18 @@ def costs(table: Table, column: str) -> pd.DataFrame:
         shown["dead queries"] = cells["dead"].map(lambda d: "–" if pd.isna(d) else f"{d:.1f}%")
     shown["parameters"] = cells["parameters"].map("{:,.0f}".format)
     shown["GFLOPs"] = cells["gflops"].map("{:.3f}".format)
+    if cells["state"].notna().any():
+        shown["state"] = cells["state"].map(spelt_state)
     shown["compute"] = cells["compute"]
     if cells["steps_per_second"].notna().all():
         shown["steps/s"] = cells["steps_per_second"].map("{:.1f}".format)
         shown["peak MiB"] = cells["peak_memory_mib"].map("{:.0f}".format)
     return shown
+
+
+def spelt_state(size: float | str | None) -> str:
+    """What a head keeps between tokens: none without a causal form, or of older records."""
+    return "–" if pd.isna(size) else size if isinstance(size, str) else f"{size:,.0f}"
 
 
 def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:

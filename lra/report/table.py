@@ -92,6 +92,7 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
         dead=("dead_queries", lambda shares: 100 * shares.mean()),
         noise=("noise", lambda noises: noises.astype(float).pow(2).mean() ** 0.5),
         **{name: (name, "mean") for name in COSTS},
+        state=("state", "first"),
         **{name: (f"metric.{name}", "first") for name in OF_METRIC},
         **{name: (name, "first") for name in SHARED},
     )

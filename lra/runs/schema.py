@@ -121,6 +121,8 @@ class Budget(Facts):
 class Compute(Facts):
     parameters: Annotated[Whole, Column("parameters", number=True)]
     flops: Annotated[Whole, Column("flops", number=True)]
+    # Numbers that a head of the method's causal form keeps between tokens; None without one.
+    state: Annotated[Whole | Literal["grows"] | None, Column("state")] = None
     verdict: str | None = None
     exempt: str | None = None
     budget: Budget | None = None

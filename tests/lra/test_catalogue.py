@@ -11,6 +11,7 @@ import luna
 from lra import catalogue, families
 from lra.base.disk import read_json
 from lra.cli import main
+from lra.compute.state import numbers
 
 from .conftest import REPOSITORY, command
 
@@ -58,21 +59,21 @@ def test_every_method_of_the_page_has_one_family():
     ],
 )
 def test_the_state_of_a_head_is_measured_on_its_stream(name: str, size: int | str):
-    assert catalogue.state_size(name) == (f"{size:,}" if isinstance(size, int) else size)
+    assert catalogue.spelt_state(name) == (f"{size:,}" if isinstance(size, int) else size)
 
 
 def test_a_window_is_no_state_that_grows(monkeypatch):
     """Mega in chunks keeps the tokens of one, and as a whole all of them."""
-    assert catalogue.state_size("mega") == "grows"
+    assert catalogue.spelt_state("mega") == "grows"
     chunked = {**catalogue.SIZES, "chunk": 64}
     monkeypatch.setattr(catalogue, "SIZES", chunked)
-    size = int(catalogue.state_size("mega").replace(",", ""))
+    size = int(catalogue.spelt_state("mega").replace(",", ""))
     mixer = luna.mixer("mega", causal=True, **chunked)
-    state, most = None, 0
+    kept, most = None, 0
     for token in torch.zeros(130, 1, 64):
         with torch.no_grad():
-            state, _ = mixer.step(state, token)
-        most = max(most, catalogue.numbers(state))
+            kept, _ = mixer.step(kept, token)
+        most = max(most, numbers(kept))
     assert size == most // 2
 
 

@@ -79,3 +79,27 @@ def test_rules_stand_apart_and_mark_what_they_beat(make: Make, runs: Path):
     assert text.index("| constant | 10.0 | nothing |") < text.index("| own digits | 47.0 |")
     assert list(plain.rows.index) == list(ruled.rows.index)  # rules are not ranked
     assert not {*rules} & {*ruled.rows.index}
+
+
+def test_a_column_says_what_a_head_keeps(make: Make, runs: Path):
+    """Older records do not say it; a table of these alone has no such column."""
+    make("luna", 0.4)
+    assert "State" not in markdown(table(runs), runs)
+    for method, size in (("linear", 1056), ("softmax", "grows"), ("nystrom", None)):
+        make(method, 0.3, compute__state=size)
+    text = markdown(table(runs), runs)
+    assert "State: how many numbers a head keeps" in text
+    rows = [re.split(r" *\| *", line) for line in text.partition("## ")[0].splitlines()]
+    place = next(row.index("state") for row in rows if "state" in row)
+    shown = {row[1]: row[place] for row in rows if len(row) > place}
+    assert [shown[m] for m in ("luna", "linear", "softmax", "nystrom")] == [
+        "–",
+        "1,056",
+        "grows",
+        "–",
+    ]
+    lines = {
+        line["row"]: line["state"]
+        for line in csv.DictReader(to_csv(table(runs), runs).splitlines())
+    }
+    assert lines == {"luna": "", "linear": "1056", "softmax": "grows", "nystrom": ""}

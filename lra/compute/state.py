@@ -1,0 +1,65 @@
+"""How much a method keeps of the tokens that it has seen: the state of its causal form, whether a
+run reads in one direction or in both."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+import luna
+from lra.compute.compiler import without_compiler
+from lra.settings.compose import Run
+from lra.settings.experiment import Experiment
+from lra.settings.presets import AROUND
+from luna.errors import LunaError
+from luna.qkv import Around
+
+GROWS = "grows"  # more tokens leave more
+STREAMED = 127, 255  # tokens after which it is measured: one before a block of 2^n is full
+
+
+def state_of_run(run: Run | Experiment) -> int | str | None:
+    """The state of a run's method, of its sizes and with its options. What stands around it is not
+    counted: a short convolution keeps its last tokens beside that."""
+    model, attention = run.model, run.attention
+    own = {key: value for key, value in attention.items() if key not in AROUND}
+    if (normalise := attention.get("normalise", "sum")) != "sum":
+        own["normalise"] = normalise
+    return state_size(
+        d_model=model.d_model,
+        n_heads=model.n_heads,
+        max_len=max(*STREAMED, run.protocol.data.pad_to) + 1,
+        profile=run.protocol.profile,
+        around=Around(qkv_dim=model.qkv_dim),
+        **{key: value for key, value in own.items() if key != "causal"},
+    )
+
+
+def state_size(name: str, *, n_heads: int, **settings: Any) -> int | str | None:
+    """How many numbers a head keeps between tokens, measured on the method's own stream; GROWS
+    where more tokens leave more, None without a causal form of these options. Numbers of all heads
+    together are divided by them."""
+    if not luna.get(name).declared.causal_form:
+        return None
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), without_compiler():
+        try:
+            mixer = luna.mixer(
+                name, causal=True, n_heads=n_heads, **settings | {"n_layers": 1}
+            ).eval()
+            tokens = torch.zeros(1, max(STREAMED), settings["d_model"])
+            few, many = (numbers(mixer.steps(None, tokens[:, :n])[0]) for n in STREAMED)
+        except LunaError:  # these options have none
+            return None
+    return GROWS if many > few else math.ceil(many / n_heads)
+
+
+def numbers(state: Any) -> int:
+    """The real numbers in the tensors of a state; a complex one is two. The count of tokens and a
+    mask are none."""
+    if isinstance(state, (tuple, list)):
+        return sum(map(numbers, state))
+    if not hasattr(state, "is_floating_point"):
+        return 0
+    return int(state.numel() * (2 if state.is_complex() else state.is_floating_point()))
