@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,6 +23,9 @@ class Answers:
     labels: np.ndarray  # like answers
     log_p: np.ndarray = field(default_factory=_nothing)  # (n,) of the answer, encoded
     log_p_label: np.ndarray = field(default_factory=_nothing)  # (wrong answers,), encoded
+    # (examples,): how many of the answers each example has, in order; empty: one each. Whoever has
+    # the data can count them, so no file holds them.
+    sizes: np.ndarray = field(default_factory=_nothing)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -31,6 +34,32 @@ class Answers:
     def right(self) -> np.ndarray:
         """Tell which answers are right, where they are classes."""
         return self.answers == self.labels
+
+    @property
+    def examples(self) -> int:
+        """How many examples the answers are of: what a test set draws at random."""
+        return len(self.sizes) or len(self)
+
+    def grouped(self, sizes: np.ndarray) -> Answers:
+        """The same answers, of examples of these sizes."""
+        return replace(self, sizes=_nothing() if (sizes == 1).all() else sizes.astype(np.int64))
+
+    def drawn(self, examples: np.ndarray) -> Answers:
+        """The answers to these examples, in this order."""
+        taken = examples
+        if len(self.sizes):
+            of_example = np.split(np.arange(len(self)), self.sizes.cumsum()[:-1])
+            taken = np.concatenate([of_example[e] for e in examples])
+        return Answers(self.answers[taken], self.labels[taken])
+
+    def error_of_mean(self, values: np.ndarray) -> float:
+        """The standard deviation of the mean of `values`, one per answer, if the test examples were
+        drawn again. Answers to one example depend on each other, examples do not."""
+        apart = values - values.mean()
+        if len(self.sizes):
+            example = np.repeat(np.arange(self.examples), self.sizes)
+            apart = np.bincount(example, weights=apart, minlength=self.examples)
+        return float(np.sqrt(np.square(apart).sum()) / len(values))
 
     def digests(self) -> dict[str, str]:
         """Hash the values, whatever compressed them, as a record holds it; and the labels, which

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from lra.metrics.answers import Answers
@@ -28,14 +26,9 @@ class Accuracy(Metric):
         return np.asarray(np.bincount(train.astype(np.int64)).argmax())
 
     def noise(self, answers: Answers, target: Target) -> float:
-        return binomial(self.score(answers, target), len(answers))
+        return 100 * answers.error_of_mean(answers.right.astype(float))
 
 
 def percent(right: int, n: int) -> float:
     """100 times before the division: 291 of 2,000 are 14.55, and not 14.549999999999999."""
     return 100 * right / n
-
-
-def binomial(score: float, n: int) -> float:
-    """The standard deviation of a percentage of n independent answers."""
-    return math.sqrt(max(score * (100 - score), 0.0) / n)

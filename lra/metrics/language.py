@@ -38,11 +38,9 @@ class OfLosses(Metric):
         return self.of_loss(float(nats[test].mean()))
 
     def noise(self, answers: Answers, target: Target) -> float:
-        """From the spread of the losses, as if bytes were independent; their neighbours are not, so
-        this is the least that it can be."""
+        """From the spread of the losses of whole texts: neighbouring bytes are not independent."""
         nats = losses(answers)
-        error = nats.std() / math.sqrt(len(nats))
-        middle = nats.mean()
+        error, middle = answers.error_of_mean(nats), nats.mean()
         return abs(self.of_loss(middle + error) - self.of_loss(middle - error)) / 2
 
 

@@ -75,13 +75,10 @@ class Metric(ABC):
     def noise(self, answers: Answers, target: Target) -> float:
         """The standard deviation of the score if the test examples were drawn again. The same
         answers always give the same number."""
-        rng, n = np.random.default_rng(0), len(answers)
-        scores = []
-        for _ in range(min(DRAWS, max(LEAST_DRAWS, MOST_DRAWN // answers.answers.size))):
-            drawn = rng.integers(0, n, n)
-            again = Answers(answers.answers[drawn], answers.labels[drawn])
-            scores.append(self.score(again, target))
-        return float(np.std(scores))
+        rng, n = np.random.default_rng(0), answers.examples
+        draws = min(DRAWS, max(LEAST_DRAWS, MOST_DRAWN // answers.answers.size))
+        sets = (answers.drawn(rng.integers(0, n, n)) for _ in range(draws))
+        return float(np.std([self.score(drawn, target) for drawn in sets]))
 
     @property
     def sign(self) -> int:

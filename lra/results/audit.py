@@ -241,8 +241,13 @@ def _on_data(record: Record, prepared: Prepared) -> Iterator[str]:
     labels = np.asarray(prepared.split("test").labels)
     if record.get("settings.protocol.evaluation.drop_last"):
         labels = labels[: len(labels) - len(labels) % record["batch"]]
-    if not np.array_equal(labels[prepared.layout.target.scored(labels)], answers.labels):
+    scored = prepared.layout.target.scored(labels)
+    if not np.array_equal(labels[scored], answers.labels):
         yield "its labels are not those of the prepared data"
+    elif metric is not None and (stated := record.stage.get("noise")) is not None:
+        of_examples = answers.grouped(scored.reshape(len(scored), -1).sum(1))
+        noise = metric.noise(of_examples, prepared.layout.target)
+        yield from _differ("noise", stated, noise, 1e-6 * max(1, abs(noise)))
 
 
 def _cost(record: Record) -> Iterator[str]:

@@ -4,6 +4,9 @@ Scores, seeds and answers stay as they are. What changes is how they are written
 unit of its metric beside the count that it follows from, stages in place of test, test_last and
 test_best, steps_share in place of budget, options that are younger than a record at the value that
 runs had before. Settings identify a run, so each gets a new name; `--map` keeps both.
+
+Records in files of several runs that do not say how far drawing the test examples again moves their
+score (`noise`) get that from their answers, in schema 2 too.
 """
 
 from __future__ import annotations
@@ -12,14 +15,17 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lra.base.disk import disk_errors, write_atomically, write_json
 from lra.base.errors import UserError, readable
 from lra.metrics.metric import facts_of, get
-from lra.results.record import lines_of, merged
+from lra.metrics.target import target_class
+from lra.results.record import Record, lines_of, merged
 from lra.runs.answers import rename_answers
 from lra.runs.facts import find_fact, without_dots
 from lra.runs.folder import RESULT, check_digest, digest
@@ -65,7 +71,7 @@ COLUMNS = {"train_accuracy": "train_score", "dev_accuracy": "dev_score"}  # of m
 def migrate(folder: Path, names: Path | None = None) -> dict[str, str]:
     """Rewrite every record below a folder, with its answers, and where it has its own folder its
     checkpoints and metrics; give the new name of each run by its old one. What is of schema 2
-    already stays."""
+    already keeps its name."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: give one of runs, or of records")
     renamed: dict[str, str] = {}
@@ -86,6 +92,7 @@ def _sweep(path: Path) -> dict[str, str]:
         shared = lines.pop(0)["shared"] if lines and lines[0].keys() == {"shared"} else {}
         before = [merged(shared, facts) for facts in lines]
     if not before or not all(_is_old(facts) for facts in before):
+        _add_noise(path, before)
         return {}
     after = []
     for facts in before:
@@ -96,9 +103,38 @@ def _sweep(path: Path) -> dict[str, str]:
     answers = path.with_suffix(".npz")
     if answers.exists():
         rename_answers(answers, names)
-    text = "".join(f"{line}\n" for line in lines_of(after))
-    write_atomically(path, text.encode())
+    _write(path, after)
+    _add_noise(path, after)
     return names
+
+
+def _write(path: Path, records: Sequence[Facts]) -> None:
+    text = "".join(f"{line}\n" for line in lines_of(records))
+    write_atomically(path, text.encode())
+
+
+def _add_noise(path: Path, records: Sequence[Facts]) -> None:
+    """Add the noise of each score that lacks it and has its answers."""
+    after = [_with_noise(facts, path) for facts in records]
+    if any(x is not y for x, y in zip(records, after, strict=True)):
+        _write(path, [{k: v for k, v in facts.items() if k != "digest"} for facts in after])
+
+
+def _with_noise(facts: Facts, path: Path) -> Facts:
+    """Examples that have several answers had equally many in all tasks of schema 1."""
+    stages, select = facts.get("stages", {}), facts.get("select")
+    if select not in stages or "noise" in (stage := stages[select]):
+        return facts
+    record = Record(facts, path)
+    if (answers := record.answers) is None:
+        return facts
+    per_example, rest = divmod(len(answers), stage.get("examples") or len(answers))
+    if rest:
+        return facts
+    metric = get(facts["metric"]["name"])
+    target = target_class(metric.targets[0])(2)
+    noise = metric.noise(answers.grouped(np.full(len(answers) // per_example, per_example)), target)
+    return facts | {"stages": stages | {select: stage | {"noise": noise}}}
 
 
 def _folder(path: Path) -> dict[str, str]:

@@ -7,6 +7,7 @@ import ctypes
 import time
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
@@ -136,7 +137,8 @@ class LRAModule(pl.LightningModule):
         self.random_state: dict[str, Tensor] = {}  # of a checkpoint, until the first batch
         self.meter = Meter()  # of training, since the last row of metrics
         self.evaluation = Meter()
-        self._answers: list[Part] = []  # of each batch of an evaluation, where they are kept
+        # Of each batch of an evaluation, where they are kept: answers, and how many an example has.
+        self._answers: list[tuple[Part, np.ndarray]] = []
         self.evaluated: dict[str, dict[str, Any]] = {}  # by split: counts and score, unrounded
         self.clock = Clock()
 
@@ -210,7 +212,7 @@ class LRAModule(pl.LightningModule):
         if self.trainer.testing or self.metric.from_counts(0.0, 0, 1) is None:
             scored = self.target.scored(batch.labels)
             part = self.target.reduce(logits[scored].cpu(), batch.labels[scored].cpu())
-            self._answers.append(part)
+            self._answers.append((part, scored.reshape(len(scored), -1).sum(1).cpu().numpy()))
 
     def on_validation_epoch_end(self) -> None:
         split = "test" if self.trainer.testing else "dev"
@@ -238,7 +240,8 @@ class LRAModule(pl.LightningModule):
         """Return the answers of the last test, of all processes, in the order of the examples."""
         shares = of_each_process(self.trainer, self._answers)
         in_order = [share for batch in zip(*shares, strict=True) for share in batch]
-        return self.target.collect(in_order)
+        parts, sizes = zip(*in_order, strict=True)
+        return self.target.collect(parts).grouped(np.concatenate(sizes))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         random_state = {"cpu": torch.get_rng_state()}

@@ -3,6 +3,8 @@ score."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +131,37 @@ def test_noise_is_how_scores_of_other_test_sets_scatter(name: str, asked: Target
     claimed = np.mean([made.noise(answers, asked) for answers in each[:12]])
     assert claimed == pytest.approx(scatter, rel=0.35)
     assert made.noise(each[0], asked) == made.noise(each[0], asked)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "bits_per_byte", "f1"])
+def test_noise_draws_examples_and_not_their_tokens(name: str):
+    """Examples of 1 to 15 tokens that are all answered well or all badly: as independent tokens
+    they would seem far surer."""
+    asked, made = (Labels(4) if name == "f1" else Classes(5)), metric.get(name)
+    rng = np.random.default_rng(0)
+
+    def answers_of(seed: int) -> Answers:
+        sizes = rng.integers(1, 16, 200)
+        logits, labels = answered(asked, int(sizes.sum()), seed)
+        good = torch.from_numpy(np.repeat(rng.random(200) < 0.5, sizes))
+        right = labels * 40.0 - 20 if name == "f1" else 20 * torch.eye(5)[labels]
+        logits = torch.where(good[:, None], right, logits)
+        return asked.store(logits, labels).grouped(sizes)
+
+    each = [answers_of(seed) for seed in range(60)]
+    scatter = np.std([made.score(answers, asked) for answers in each])
+    claimed = np.mean([made.noise(answers, asked) for answers in each[:12]])
+    assert claimed == pytest.approx(scatter, rel=0.35)
+    alone = made.noise(replace(each[0], sizes=np.empty(0)), asked)
+    assert alone < 0.7 * claimed
+
+
+def test_the_noise_of_an_accuracy_is_that_of_a_share():
+    asked, n = Classes(3), 500
+    answers = asked.store(*answered(asked, n, 0))
+    share = answers.right.mean()
+    expected = 100 * math.sqrt(share * (1 - share) / n)
+    assert metric.get("accuracy").noise(answers, asked) == pytest.approx(expected, rel=1e-12)
 
 
 # ---------------------------------------------------------------------- names
