@@ -21,7 +21,7 @@ from lra.figures.style import INK, LUNA, NOTE, OTHERS, save_figure
 from lra.figures.tables import write_figures
 from lra.report.commands import tables_of
 from lra.report.published import published
-from lra.report.table import Table, rounded
+from lra.report.table import Table, is_mixed, of_both_kinds, rounded
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 
@@ -140,6 +140,7 @@ def draw_costs(results: Path, _: pd.DataFrame, tables: Tables, out: Path) -> lis
     if "recall" not in tables or not files:
         return []
     bench, cells = BenchResult.load(files[0]), _by_method(tables["recall"], f"pairs={PAIRS}")
+    cells = cells[~of_both_kinds(cells)]
     scores, spread, panels = cells["score"], cells["deviation"].fillna(0), {}
     for title in (title_of(measure)[0] for measure in ("train_seconds", "peak_bytes")):
         panels[title] = [
@@ -176,7 +177,8 @@ def draw_seeds(_: Path, __: pd.DataFrame, tables: Tables, out: Path) -> list[Pat
             for name, cell in cells[key].iterrows():
                 colour, y = LUNA if cell["attention"] == "luna" else INK, methods.index(name)
                 axes.plot(cell["values"], [y] * cell["seeds"], "o", ms=4, mfc="none", color=colour)
-                axes.plot(cell["score"], y, "|", ms=11, mew=1.6, color=colour)
+                if not is_mixed(cell):
+                    axes.plot(cell["score"], y, "|", ms=11, mew=1.6, color=colour)
             if not (rules := tables[key[0]].rules).empty:
                 axes.axvline(rules[key[1]].max(), color=look.PALETTE[1], lw=1.2, zorder=1)
             axes.set_title(title)

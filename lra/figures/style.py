@@ -164,20 +164,25 @@ class Point(NamedTuple):
 def draw_lines(
     axes: Any, lines: Sequence[tuple[str, pd.DataFrame, dict[str, Any]]], gap: float = 0.06
 ) -> None:
-    """Draw (name, data, style): the mean over x, with a band from min to max, or with bars of few
-    points. Names stand at the ends; lines without a name are grey."""
+    """Draw (name, data, style). Data with mean, min and max are a line with a band, or with bars of
+    few points; each column of other data is a line of its own. Names stand at the ends; lines
+    without a name are grey."""
     ends = []
     for name, line, style in lines:
-        mean, low, high = (line[column] for column in ("mean", "min", "max"))
+        several = "mean" not in line
+        middle = line.median(axis=1) if several else line["mean"]
         if not name:
-            axes.plot(mean, color=OTHERS, lw=0.8, zorder=1)
+            axes.plot(line if several else middle, color=OTHERS, lw=0.8, zorder=1)
+        elif several:
+            axes.plot(line, **style | {"marker": "", "linewidth": 1})
         elif len(line) > BARS:
-            axes.plot(mean, **style, markersize=3)
-            axes.fill_between(line.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
+            axes.plot(middle, **style, markersize=3)
+            band = line["min"], line["max"]
+            axes.fill_between(line.index, *band, color=style["color"], alpha=0.15, linewidth=0)
         else:
-            reach = [mean - low, high - mean]
-            axes.errorbar(line.index, mean, reach, capsize=2, ms=4.5, elinewidth=0.8, **style)
-        ends += [(name, line.index[-1], mean.iloc[-1], style["color"])] if name else []
+            reach = [middle - line["min"], line["max"] - middle]
+            axes.errorbar(line.index, middle, reach, capsize=2, ms=4.5, elinewidth=0.8, **style)
+        ends += [(name, line.index[-1], middle.iloc[-1], style["color"])] if name else []
     axes.grid()
     if others := len(lines) - len(ends):
         ends.append((f"{others} others", max(e[1] for e in ends), axes.get_ylim()[0], OTHERS))

@@ -20,9 +20,9 @@ from lra.base.errors import UserError
 from lra.figures import style as look
 from lra.report import render
 from lra.report.effects import AVERAGED
-from lra.report.grids import DARK, LIGHT, Grid, colour_of, grids_of, ink_on, scale_of
+from lra.report.grids import DARK, LIGHT, MIXED, Grid, colour_of_cell, grids_of, ink_on, scale_of
 from lra.report.notes import conditions
-from lra.report.table import Table, mark_of, text_of
+from lra.report.table import Table, is_mixed, mark_of, of_both_kinds, text_of
 
 # Settings of one letter keep it, because tables and commands have it.
 AXES = {
@@ -84,7 +84,8 @@ def scores(figure: Any, table: Table, column: str) -> None:
     for y, (row, _, style) in enumerate(looks):
         cell, colour = cells.loc[row], style["color"]
         axes.plot(cell["values"], [y] * len(cell["values"]), "|", color=colour, ms=8, alpha=0.7)
-        axes.plot(cell["score"], y, marker=style["marker"], color=colour, ms=6)
+        if not is_mixed(cell):
+            axes.plot(cell["score"], y, marker=style["marker"], color=colour, ms=6)
         axes.annotate(
             f"{text_of(cell)} {mark_of(cell)}",
             (1.02, y),
@@ -105,6 +106,10 @@ def scores(figure: Any, table: Table, column: str) -> None:
 def compute(figure: Any, table: Table, column: str) -> None:
     """Accuracy against forward FLOPs."""
     cells, axes = table.column(column), figure.subplots()
+    mixed = of_both_kinds(cells)
+    for _, cell in cells[mixed].iterrows():  # no run is near their mean
+        axes.plot([cell["gflops"]] * cell["seeds"], cell["values"], "_", color=look.OTHERS, ms=8)
+    cells = cells[~mixed]
     numbers = cells[["gflops", "score", "deviation"]].fillna(0).to_numpy()
     looks = _looks(table, cells.index, list(cells.index))
     points = [
@@ -123,31 +128,32 @@ def axis_of(cells: pd.DataFrame, split: str = "test") -> str:
 
 
 def curves_of(table: Table, column: str) -> dict[str, pd.DataFrame]:
-    """Mean, least and largest score on dev over seeds by step, of every row whose runs kept POINTS
-    steps or more."""
+    """The score on dev by step, a column for each seed, of every row whose runs kept POINTS steps
+    or more."""
     runs = table.runs[table.runs["column"] == column]
     points = pd.DataFrame(
         [
-            (row, step, score)
+            (row, record["seed"], step, score)
             for row, record in zip(runs["row"], runs["record"], strict=True)
             for step, score in record.get("curve") or ()
         ],
-        columns=["row", "step", "score"],
+        columns=["row", "seed", "step", "score"],
     )
     of_rows = {
-        str(row): part.groupby("step")["score"].agg(["mean", "min", "max"])
+        str(row): part.pivot(index="step", columns="seed", values="score")
         for row, part in points.groupby("row", sort=False)
     }
     return {row: curve for row, curve in of_rows.items() if len(curve) >= POINTS}
 
 
 def curves(figure: Any, table: Table, column: str) -> None:
-    """Score on dev by training step: mean and range over seeds."""
+    """Score on dev by training step, a line for each seed: runs leap at steps of their own, and
+    their mean would rise where none does."""
     axes, of_rows = figure.subplots(), curves_of(table, column)
     cells = table.column(column)
     ordered = (cells["score"] * cells["sign"]).sort_values(kind="stable").index
     order = [row for row in ordered if row in of_rows]
-    axes.set(xlabel="training step", ylabel=f"{axis_of(cells, 'dev')}, mean and range of seeds")
+    axes.set(xlabel="training step", ylabel=f"{axis_of(cells, 'dev')}, a line per seed")
     special = [*CURATED, "uniform", order[0], *order[-2:]]
     _lines(axes, table, {row: of_rows[row] for row in order}, special)
 
@@ -162,6 +168,10 @@ def by_column(figure: Any, table: Table, _: str) -> None:
     xs = pd.Series({c: float(c.partition("=")[2]) for c in table.columns})
     for row in table.rows.index:
         cells = table.cells.loc[row].reindex(table.columns).dropna(subset="score")
+        mixed = of_both_kinds(cells)
+        for column, values in cells.loc[mixed, "values"].items():  # no run is near their mean
+            axes.plot([xs[column]] * len(values), values, "_", color=look.OTHERS, ms=8)
+        cells = cells[~mixed]
         means, spread = cells["score"], cells["deviation"].fillna(0)
         line = {
             "mean": means,
@@ -227,8 +237,9 @@ def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) ->
         ):
             cell = grid.cells.get((row, value))
             if cell is not None:
-                scores[y, x] = cell["score"]
+                scores[y, x] = np.nan if is_mixed(cell) else cell["score"]
             _write_cell(axes, x, y, cell, (worst, best), crowded=len(grid.columns) > 8)
+        axes.set_facecolor(MIXED)
         picture = axes.pcolormesh(scores, edgecolors="w", linewidth=1.5, **scale)
         axes.invert_yaxis()  # as the terminal has it: the first row on top
         for axis, factor, values in (
@@ -266,8 +277,9 @@ def _write_cell(
         said = "–" if crowded else "no run"
         axes.annotate(said, middle, (0, 0), color=look.NOTE, fontsize=7.5, bbox=box, **place)
         return
-    place["color"] = ink_on(colour_of(cell["score"], scale))
-    mean, _, rest = f"{text_of(cell)} {mark_of(cell)}".strip().partition(" ")
+    place["color"] = ink_on(colour_of_cell(cell, scale))
+    shown = f"{text_of(cell)} {mark_of(cell)}".strip()
+    mean, _, rest = shown.partition(" leapt: " if is_mixed(cell) else " ")
     weight = "bold" if cell["best"] else "normal"
     if crowded:  # the title has the number of seeds
         axes.annotate(mean, middle, (0, 0), fontsize=7, fontweight=weight, **place)

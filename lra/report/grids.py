@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from lra.report.table import Table, mark_of, pairs_of, short_name, sortable, text_of
+from lra.report.table import Table, is_mixed, mark_of, pairs_of, short_name, sortable, text_of
 
 # The colours of the lowest and of the highest score. Their lightness alone tells them apart, so
 # that nobody needs to see hues, and a print in grey says the same.
+MIXED = "#d0d0d0"  # of a cell whose seeds are of two kinds
 LIGHT, DARK = (0xF2, 0xF0, 0xF8), (0x33, 0x22, 0x88)
 MISSING = "–"
 
@@ -118,6 +119,11 @@ def scale_of(grids: Iterable[Grid]) -> tuple[float, float]:
     scores = pd.Series([n for cell in cells for n in (cell["score"], cell["floor"])], dtype=float)
     worst, best = scores.min(), scores.max()
     return (worst, best) if cells[0]["sign"] > 0 else (best, worst)
+
+
+def colour_of_cell(cell: pd.Series, scale: tuple[float, float]) -> str:
+    """That of its mean; grey, where its seeds are of two kinds and none is near that."""
+    return MIXED if is_mixed(cell) else colour_of(cell["score"], scale)
 
 
 def colour_of(score: float, scale: tuple[float, float]) -> str:

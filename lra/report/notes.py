@@ -8,7 +8,17 @@ from typing import Any
 import pandas as pd
 
 from lra.report import stats
-from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, sortable
+from lra.report.table import (
+    LEAST_DEAD,
+    Table,
+    mark_of,
+    of_both_kinds,
+    one_line,
+    pairs_of,
+    rounded,
+    sortable,
+    to_compare,
+)
 
 FLOOR = "∅: no better than a rule that reads almost nothing, such as always giving one answer"
 
@@ -90,6 +100,11 @@ def comparisons(table: Table) -> Iterator[str]:
         yield "Single seeds: no row is marked, because their differences may be chance."
         return
     yield f"Bold: the best mean of its column. {stats.NOTE}"
+    for column in table.columns:
+        if limit := limit_between_kinds(table.column(column)):
+            yield stats.LEAPS.format(column=column, limit=limit)
+    if table.spec.effects and of_both_kinds(table.cells).any():
+        yield "Effects leave out rows with seeds of both kinds."
     if (seeds == 1).any():
         yield "Rows with a single seed are not compared: differences may be chance."
     for column in table.columns:
@@ -102,6 +117,16 @@ def comparisons(table: Table) -> Iterator[str]:
                 f"Not shown to differ from the best on {column}; in brackets, how many seeds per "
                 f"row would about be needed: {rows}."
             )
+
+
+def limit_between_kinds(cells: pd.DataFrame) -> str:
+    """The score between the two kinds of runs of a column; empty where they are of one kind."""
+    if cells["leapt"].isna().all():
+        return ""
+    ranked = cells[cells["leapt"].notna()]
+    limit = stats.limit_of(**to_compare(ranked))
+    assert limit is not None
+    return rounded(ranked["sign"].iloc[0] * limit, ranked["digits"].iloc[0])
 
 
 def _column_note(table: Table, column: str) -> str:

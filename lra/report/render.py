@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,16 @@ import pandas as pd
 
 from lra.base.errors import csv_text
 from lra.report.rows import beside
-from lra.report.table import LEAST_DEAD, Table, mark_of, one_line, pairs_of, rounded, text_of
+from lra.report.table import (
+    LEAST_DEAD,
+    Table,
+    mark_of,
+    of_both_kinds,
+    one_line,
+    pairs_of,
+    rounded,
+    text_of,
+)
 from lra.results.record import Record
 
 GENERATED = (
@@ -62,6 +72,8 @@ CSV_COLUMNS = (
     "score",
     "deviation",
     "seeds",
+    "values",
+    "leapt",
     "best",
     "worse",
     "p",
@@ -270,13 +282,24 @@ def to_csv(table: Table, results: Path) -> str:
     places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
     cells = cells.sort_values(["row", "column"], key=lambda names: names.map(places))
     cells["table"] = table.spec.name
+    cells.loc[of_both_kinds(cells), ["score", "deviation"]] = math.nan  # no run is near their mean
+    cells["values"] = [
+        " ".join(rounded(score, cell["digits"] + 1) for score in cell["values"])
+        for _, cell in cells.iterrows()
+    ]
     cells["options"] = cells["options"].map(pairs_of)
     cells["runs"] = cells["runs"].map(" ".join)
     if table.costs:
         cells["steps_share"] = cells["steps_share"].map("{:g}".format)
     cells = cells[[c for c in CSV_COLUMNS if c in cells]]
     cells = cells.map(lambda value: csv_text(value) if isinstance(value, str) else value)
-    dtypes = {"seeds": "Int64", "needs": "Int64", "parameters": "Int64", "published": object}
+    dtypes = {
+        "seeds": "Int64",
+        "needs": "Int64",
+        "leapt": "Int64",
+        "parameters": "Int64",
+        "published": object,
+    }
     cells = cells.round({"parameters": 0}).astype({c: dtypes[c] for c in dtypes if c in cells})
     return cells.to_csv(index=False, float_format="%.4f", lineterminator="\n")
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pandas as pd
+
+from lra.report.leaps import p_fewer, two_kinds
 
 Array = np.ndarray
 
@@ -19,11 +21,14 @@ POWER = 0.8  # the chance of a mark that `needs` asks for
 MOST_SEEDS = 100  # `needs` is one more where even these are too few
 ANSWERS = 1000  # test answers assumed where a record does not say how many there are
 NOTE = (
-    "↓ marks a row that is shown to be worse than the best of its column. Where the seeds of each "
-    "row scatter about one value, chance alone puts such a mark into about 5 of 100 columns at "
-    "most. Where some seeds learn and others do not, wrong marks are far more frequent: look at "
-    "the seeds. A row without a mark may be as good as the best or worse: these seeds cannot "
-    "tell. A number says about how many seeds per row would."
+    "↓ marks a row that is shown to be worse than the best of its column; chance alone puts such a "
+    "mark into about 5 of 100 columns at most. A row without a mark may be as good as the best or "
+    "worse: these seeds cannot tell. A number says about how many seeds per row would."
+)
+LEAPS = (
+    "On {column} the runs are of two kinds, below and above {limit}. Rows are compared by how many "
+    "of their seeds leapt, and those whose seeds all did by their means. No run is near the mean "
+    "of a row of both kinds, so its seeds are shown."
 )
 MOST_SHARED = 4.0  # degrees of freedom that a row's variance takes from the other rows at most
 NORMAL, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a normal variable
@@ -34,31 +39,49 @@ TAIL_WEIGHTS = 2 * ((_X + 1) / 2) ** 3 * _WEIGHTS
 
 def compare_with_best(
     samples: Sequence[Sequence[float]],
-    answers: Sequence[float],
+    noise: Sequence[float],
     *,
     digits: int = 1,
-    noise: Sequence[float] | None = None,
+    floor: float | None = None,
 ) -> pd.DataFrame:
     """Test every row of a column, one score per seed, of which higher is better, against the best
-    mean of those with two seeds or more; `answers` are the independent test examples behind each
-    score. Scores are accuracies in percent, or `noise` says by how much the scores of each row
-    scatter if the test examples are drawn again (their standard deviation).
+    of those with two seeds or more. `noise` says by how much drawing the test examples again moves
+    the scores of a row (`noise_of_share`): their standard deviation is never taken to be smaller.
+    `floor` is the score of the same answer to everything.
 
     best:  the row has the highest mean, as printed
-    p:     adjusted by Holm's method; none for the best and for single seeds
+    p:     corrected for the number of rows; none for the best and for single seeds
     worse: p < LEVEL
     needs: about how many seeds per row would be needed, of a row that is tested and not worse
+    leapt: of how many seeds, where those of the column are of two kinds (leaps.py); else none
     """
+    limit = limit_of(samples, noise, floor)
+    compare = _by_means if limit is None else partial(_by_leaps, limit=limit)
+    verdicts = compare(samples, np.asarray(noise, float), digits=digits)
+    return verdicts[["best", "p", "worse", "needs", "leapt"]]
+
+
+def limit_of(
+    samples: Sequence[Sequence[float]], noise: Sequence[float], floor: float | None
+) -> float | None:
+    """The score between the two kinds of runs, if the rows of several seeds have such."""
+    several = [i for i, values in enumerate(samples) if len(values) > 1]
+    if not several:
+        return None
+    of_several = max(noise[i] for i in several)
+    return two_kinds([samples[i] for i in several], noise=of_several, floor=floor)
+
+
+def _by_means(samples: Sequence[Sequence[float]], noise: Array, *, digits: int) -> pd.DataFrame:
     seeds = np.array([len(values) for values in samples])
     means = np.array([math.fsum(values) / len(values) for values in samples])
     best = [round(mean, digits) == round(means.max(), digits) for mean in means]
-    verdicts = pd.DataFrame({"best": best, "p": np.nan, "worse": False, "needs": np.nan})
+    verdicts = _untested(best)
     rows = np.flatnonzero(seeds > 1)
     if len(rows) > 1:
         spread = np.array([np.var(v, ddof=1) for v in samples if len(v) > 1])
         means, seeds = means[rows], seeds[rows]
-        least = None if noise is None else np.square(np.asarray(noise)[rows])
-        variances, shared = moderated(means, spread, seeds, np.asarray(answers)[rows], least)
+        variances, shared = moderated(means, spread, seeds, noise[rows])
         p = holm(p_worse(means, variances, seeds, shared))
         first, unmarked = int(means.argmax()), int((p >= LEVEL).sum())
         for i, row in enumerate(rows):
@@ -70,6 +93,44 @@ def compare_with_best(
                 needs = _seeds_needed(*pair, shared.item(), len(rows), LEVEL / unmarked)
                 verdicts.loc[row, "needs"] = needs
     return verdicts
+
+
+def _by_leaps(
+    samples: Sequence[Sequence[float]], noise: Array, *, digits: int, limit: float
+) -> pd.DataFrame:
+    """Rows by how often they leapt; those that always did also by their means. As these are two
+    tests of a column, each has half of LEVEL. Best is the highest mean of those that leapt most
+    often."""
+    seeds = np.array([len(values) for values in samples])
+    leapt = np.array([sum(score >= limit for score in values) for values in samples])
+    rates = leapt / seeds
+    ranked = np.flatnonzero(rates == rates.max())
+    among = _by_means([samples[int(i)] for i in ranked], noise[ranked], digits=digits)
+    best = np.zeros(len(samples), bool)
+    best[ranked] = among["best"]
+    verdicts = _untested(best)
+    verdicts["leapt"] = leapt.astype(float)
+    rows = np.flatnonzero(seeds > 1)
+    if len(rows) > 1:
+        verdicts.loc[rows, "p"] = np.minimum(1, 2 * p_fewer(leapt[rows], seeds[rows]))
+    if rates.max() == 1:
+        verdicts.loc[ranked, "p"] = np.minimum(1, 2 * among["p"].to_numpy())
+    verdicts.loc[best, "p"] = np.nan
+    verdicts["worse"] = verdicts["p"] < LEVEL
+    return verdicts
+
+
+def _untested(best: Sequence[bool] | Array) -> pd.DataFrame:
+    nothing = {"p": np.nan, "worse": False, "needs": np.nan, "leapt": np.nan}
+    return pd.DataFrame({"best": best} | nothing)
+
+
+def noise_of_share(percent: float, answers: float) -> float:
+    """The noise of a percentage of independent answers. Of none or all of them, one more or less
+    could have been right."""
+    least = 1 / (answers + 2)
+    share = min(max(percent / 100, least), 1 - least)
+    return 100 * math.sqrt(share * (1 - share) / answers)
 
 
 def holm(p: Sequence[float] | Array) -> Array:
@@ -102,19 +163,13 @@ def _seeds_needed(
 # Arrays are (..., rows): scripts/significance.py tests many columns at once.
 
 
-def moderated(
-    means: Array, variances: Array, seeds: Array, answers: Any, least: Array | None = None
-) -> tuple[Array, Array]:
+def moderated(means: Array, variances: Array, seeds: Array, noise: Array) -> tuple[Array, Array]:
     """Variances between seeds (..., rows), raised where they came out small by chance, and the
     degrees of freedom that each takes from the other rows (..., 1).
 
-    A variance is counted in the least that it can be, that of the test examples: of an accuracy
-    binomial, else `least`. These dispersions are squeezed towards a common one, and none is made
-    smaller."""
-    if least is None:
-        share = np.clip(means / 100, 1 / (np.add(answers, 2)), 1 - 1 / (np.add(answers, 2)))
-        least = 1e4 * share * (1 - share) / answers
-    least = np.maximum(least, np.finfo(float).tiny)  # of answers that are all right
+    A variance is counted in the least that it can be, that of drawing the test examples again.
+    These dispersions are squeezed towards a common one, and none is made smaller."""
+    least = np.maximum(np.square(noise), np.finfo(float).tiny)  # of answers that are all right
     dispersion = np.maximum(variances / least, 1)
     freedom = np.broadcast_to(seeds - 1, means.shape)
     prior, prior_freedom = prior_of(dispersion, freedom)

@@ -31,6 +31,7 @@ PARTS = (
     "callbacks",
 )
 OF_METRIC = ("title", "unit", "digits", "higher_is_better")
+MOST_LISTED = 5  # seeds of two kinds; of more their ranges are shown
 COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
 SHARED = ("attention", "options", "method", "task", "examples", "floor", "fingerprint", "record")
 
@@ -90,7 +91,8 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
         records=("record", list),
         revisions=("revision", lambda revisions: " ".join(dict.fromkeys(revisions))),
         dead=("dead_queries", lambda shares: 100 * shares.mean()),
-        noise=("noise", lambda noises: noises.astype(float).pow(2).mean() ** 0.5),
+        scored=("scored", "first"),
+        noise=("noise", lambda n: n.astype(float).pow(2).mean(skipna=False) ** 0.5),
         **{name: (name, "mean") for name in COSTS},
         state=("state", "first"),
         **{name: (f"metric.{name}", "first") for name in OF_METRIC},
@@ -108,36 +110,70 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
     sign = cells["sign"]
     # A mean of equal scores may differ from them in its last digit. Unknown floors are passed.
     cells["learned"] = ~(sign * cells["score"] <= sign * cells["floor"] + 1e-9)
-    cells[["best", "worse", "p", "needs"]] = False, False, float("nan"), float("nan")
+    nothing = float("nan")
+    cells[["best", "worse", "p", "needs", "leapt"]] = False, False, nothing, nothing, nothing
     # Cells at the floor, where nothing was learned, take no part.
     ranked = cells[cells["learned"] & ~cells.index.isin(unranked, level="row")]
     for _, column in ranked.groupby("column", sort=False):
-        sign = column["sign"].iloc[0]
-        verdicts = stats.compare_with_best(
-            [[sign * score for score in of_row] for of_row in column["values"]],
-            [*column["examples"].fillna(stats.ANSWERS)],
-            digits=column["digits"].iloc[0],
-            noise=_noise(column),
-        )
+        verdicts = stats.compare_with_best(**to_compare(column), digits=column["digits"].iloc[0])
         cells.loc[column.index, verdicts.columns] = verdicts.to_numpy()
-    cells = cells.astype({"best": bool, "worse": bool, "p": float, "needs": float})
+    cells = cells.astype(dict.fromkeys(("best", "worse"), bool))
+    cells = cells.astype(dict.fromkeys(("p", "needs", "leapt"), float))
     cells["best"] &= cells["seeds"] > 1  # the lead of a single seed may be chance
     return cells
 
 
-def _noise(column: pd.DataFrame) -> list[float] | None:
-    """By how much drawing the test examples again moves the scores of each row; None for accuracies
-    and for records that do not say so, whose answers count as right or wrong."""
-    counted = (column["title"] == "accuracy").all() or column["noise"].isna().any()
-    return None if counted else [*column["noise"]]
+def to_compare(column: pd.DataFrame) -> dict[str, Any]:
+    """What `stats` compares of the cells of a column; higher is better."""
+    sign, floor = column["sign"].iloc[0], column["floor"].iloc[0]
+    return {
+        "samples": [[sign * score for score in of_row] for of_row in column["values"]],
+        "noise": [_noise(cell) for _, cell in column.iterrows()],
+        "floor": None if pd.isna(floor) else sign * floor,
+    }
+
+
+def of_both_kinds(cells: pd.DataFrame) -> pd.Series:
+    """`is_mixed` of every cell."""
+    return (cells["leapt"] > 0) & (cells["leapt"] < cells["seeds"])
+
+
+def _noise(cell: pd.Series) -> float:
+    """By how much drawing the test examples again moves the scores of a row. Of records that do not
+    say so the score is taken for a share of right examples."""
+    examples = stats.ANSWERS if pd.isna(cell["examples"]) else cell["examples"]
+    if pd.isna(cell["noise"]):
+        return stats.noise_of_share(cell["score"], examples)
+    if cell["title"] != "accuracy":
+        return float(cell["noise"])
+    answers = examples if pd.isna(cell["scored"]) else cell["scored"]
+    return max(cell["noise"], stats.noise_of_share(0, answers))  # of answers that are all right
 
 
 def text_of(cell: pd.Series) -> str:
     """`41.0 ± 0.5 (3)`: mean, sample deviation, number of seeds."""
+    if is_mixed(cell):
+        return both_kinds(cell)
     digits = cell["digits"]
     spread = "" if pd.isna(cell["deviation"]) else f" ± {rounded(cell['deviation'], digits)}"
     seeds = f" ({cell['seeds']})" if cell["seeds"] else ""
     return f"{rounded(cell['score'], digits)}{spread}{seeds}"
+
+
+def is_mixed(cell: pd.Series) -> bool:
+    """Whether its seeds are of two kinds (leaps.py): then no run is near their mean."""
+    return bool(0 < cell.get("leapt", math.nan) < cell["seeds"])
+
+
+def both_kinds(cell: pd.Series) -> str:
+    """`2 of 3 leapt: 17.4, 35.1, 35.5`, or the ranges of many seeds: none is near their mean."""
+    leapt, digits = int(cell["leapt"]), cell["digits"]
+    worst_first = sorted(cell["values"], key=lambda score: cell["sign"] * score)
+    shown = [rounded(score, digits) for score in worst_first]
+    if len(shown) > MOST_LISTED:
+        sides = shown[:-leapt], shown[-leapt:]
+        shown = [f"{side[0]} to {side[-1]}" for side in sides]
+    return f"{leapt} of {cell['seeds']} leapt: {', '.join(shown)}"
 
 
 def rounded(value: float, digits: int) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lra.base.errors import UserError, nearest
 from lra.report.conversions import conversions
-from lra.report.grids import MISSING, Grid, colour_of, grids_of, ink_on, scale_of
+from lra.report.grids import MISSING, Grid, colour_of_cell, grids_of, ink_on, scale_of
 from lra.report.render import EFFECT, EFFECTS, WRITERS, lines_of, wide
 from lra.report.specs import TableSpec, below, select, specs
 from lra.report.table import Table, differing, is_option, short_name
@@ -150,7 +150,7 @@ def _heat_map(grid: Grid, scale: tuple[float, float], width: int) -> Lines:
     texts, styles = grid.texts(), []
     for row in grid.rows:
         cells = [grid.cells.get((row, column)) for column in grid.columns]
-        colours = [None if cell is None else colour_of(cell["score"], scale) for cell in cells]
+        colours = [None if cell is None else colour_of_cell(cell, scale) for cell in cells]
         styles.append(
             ["" if colour is None else f"{ink_on(colour)} on {colour}" for colour in colours]
         )

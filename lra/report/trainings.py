@@ -25,6 +25,7 @@ from lra.report.table import (
     cells_of,
     differing,
     is_option,
+    of_both_kinds,
     one_line,
     pairs_of,
     refuse_mixtures,
@@ -104,7 +105,9 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     )
     if spec.effects:
         settings = [setting for setting in (*spec.vary, spec.columns) if setting]
-        table.effects = effects(runs, settings, spec.together)
+        mixed = cells.index[of_both_kinds(cells)]
+        kept = runs[~pd.MultiIndex.from_frame(runs[["row", "column"]]).isin(mixed)]
+        table.effects = effects(kept, settings, spec.together)
     table.notes = [*training_notes(table)]
     return table
 
@@ -154,9 +157,11 @@ def _cells(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rows(cells: pd.DataFrame, averaged: Sequence[str]) -> pd.DataFrame:
-    """A line per row, with the averages of its scores and of published ones, if it has all."""
+    """A line per row, with the averages of its scores and of published ones, if it has all. A row
+    with seeds of two kinds has no average."""
     rows, scores = rows_and_scores(cells, averaged)
-    rows[AVERAGE] = scores.mean(axis=1, skipna=False)
+    rows["place"] = scores.mean(axis=1, skipna=False)  # in the order
+    rows[AVERAGE] = rows["place"].mask(of_both_kinds(cells).groupby("row").any())
     printed = cells["published"].astype(float).unstack("column").reindex(columns=averaged)
     rows["published"] = printed.mean(axis=1, skipna=False)
     return rows
@@ -167,7 +172,7 @@ def _order(rows: pd.DataFrame, cells: pd.DataFrame, *, by_average: bool) -> Sequ
     score."""
     if rows["attention"].nunique() == 1:
         return sorted(rows.index, key=lambda row: [*map(sortable, rows["options"][row].values())])
-    means = rows[AVERAGE] if by_average else (cells["score"] * cells["sign"]).groupby("row").mean()
+    means = rows["place"] if by_average else (cells["score"] * cells["sign"]).groupby("row").mean()
     return means.sort_index().sort_values(ascending=False, kind="stable").index
 
 

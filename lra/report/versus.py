@@ -163,15 +163,18 @@ def _of_methods(a: Sequence[Record], b: Sequence[Record]) -> str:
     """What the test of the tables says, in which seeds and examples are drawn at random."""
     if min(len(a), len(b)) < 2:
         return "a single seed says nothing about other seeds"
-    metric, examples = a[0]["metric"], a[0].stage.get("examples", stats.ANSWERS)
-    sign = 1 if metric["higher_is_better"] else -1
-    noise = None
-    if metric["name"] != Classes.metric:
-        noise = [float(np.mean([r.stage["noise"] for r in side])) for side in (a, b)]
+    sign = 1 if a[0]["metric.higher_is_better"] else -1
+    noise = [float(np.mean([_noise(record) for record in side])) for side in (a, b)]
     samples = [[sign * record.score for record in side] for side in (a, b)]
-    p = stats.compare_with_best(samples, [examples] * 2, noise=noise)["p"].min()
+    p = stats.compare_with_best(samples, noise)["p"].min()
     sure = "these methods differ" if p < stats.LEVEL else "not shown to differ"
     return "test over seeds and examples: " + ("equal" if math.isnan(p) else f"p = {p:.2g}, {sure}")
+
+
+def _noise(record: Record) -> float:
+    if (noise := record.stage.get("noise")) is not None:
+        return float(noise)
+    return stats.noise_of_share(record.score, record.stage.get("examples") or stats.ANSWERS)
 
 
 # ---------------------------------------------------------------------- paired tests of many rows

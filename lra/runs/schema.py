@@ -74,7 +74,8 @@ class Stage(Facts):
     metrics: dict[Name, Score] = Field({})  # others of the task, or what the score is made of
     loss: Annotated[Number | None, Column("loss", number=True)] = None
     examples: Annotated[Positive | None, Column("examples", number=True)] = None
-    scored: Positive | None = None  # examples, or their scored tokens
+    # Examples, or their scored tokens.
+    scored: Annotated[Positive | None, Column("scored", number=True)] = None
     right: Whole | None = None  # of these, where the score is an accuracy
     # Standard deviation of the score if the test examples were drawn again.
     noise: Annotated[Number | None, Column("noise", number=True)] = None
