@@ -3,11 +3,14 @@ truth is known: results/significance/simulation.csv.
 
 Half of the rows of a column have the best mean, the others lie a gap below it; with gap 0 all are
 equal. Size is the share of columns in which a row with the best mean is marked, power the share of
-the worse rows that are marked. docs/significance.md discusses the result."""
+the worse rows that are marked. A second part, results/significance/nulls.csv, holds the product's
+own verdicts to more kinds of noise, among them runs that leap or stay, and to test sets of 250 to
+10,000 answers. docs/significance.md discusses the result."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +19,15 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr
 
-from lra.report.stats import LEVEL, compare_with_best, moderated, p_worse
+from lra.report.stats import LEVEL, compare_with_best, moderated, noise_of_share, p_worse
 
-RESULTS = Path("results/significance/simulation.csv")
+FOLDER = Path("results/significance")
 COLUMNS = 1000  # simulated per case
+FEW_COLUMNS = 400  # of a case that the product itself has to judge, one column after the other
 ANSWERS = 10_000  # many, so that the noise is what the scenario says and not the binomial one
 BEST = 80.0
+NOISE = noise_of_share(BEST, ANSWERS)
+STAYED, LEAPT, FLOOR = 17.5, 35.0, 16.0  # of runs on full-length ListOps
 SEEDS, ROWS, GAPS = (3, 5, 10), (20, 3), (0, 1, 5, 20, 70)
 OURS = "moderated, Dunnett"
 Array = np.ndarray
@@ -95,7 +101,7 @@ def procedures(scores: Array) -> Iterator[tuple[str, Array]]:
     for name, variance, shared in (
         ("Welch, Dunnett", np.maximum(variances, 1e-9), np.zeros((COLUMNS, 1))),
         ("pooled, Dunnett", pooled, np.full((COLUMNS, 1), of_pooled - seeds + 1)),
-        (OURS, *moderated(means, variances, sizes, np.full(rows, ANSWERS))),
+        (OURS, *moderated(means, variances, sizes, np.full(rows, NOISE))),
     ):
         yield name, holm(p_worse(means, variance, sizes, shared), rows)
 
@@ -109,9 +115,10 @@ def simulate() -> Iterator[dict[str, Any]]:
         scores = draw(rng, np.where(good, BEST, BEST - gap), seeds)
         for procedure, p in procedures(scores):
             if procedure == OURS:  # the arrays here are the product's own verdicts
-                verdicts = compare_with_best(scores[0].tolist(), [ANSWERS] * rows)
-                for i, ours in verdicts["p"].dropna().items():
-                    assert np.isclose(ours, p[0, i])
+                verdicts = compare_with_best(scores[0].tolist(), [NOISE] * rows)
+                if verdicts["leapt"].isna().all():
+                    for i, ours in verdicts["p"].dropna().items():
+                        assert np.isclose(ours, p[0, i])
             marked, regular = p < LEVEL, ~good
             rates = {"size": marked[:, good].any(-1)}
             if name == "ceiling":
@@ -125,6 +132,103 @@ def simulate() -> Iterator[dict[str, Any]]:
                 yield case | {"error": (values.std() / COLUMNS**0.5).round(4)}
 
 
+# ---------------------------------------------------------------------- the product's own verdicts
+
+
+def leaps(chance: float) -> Callable[[np.random.Generator, int, int], Array]:
+    """Runs that leap with this chance, and else stay; each a little apart."""
+
+    def draw(rng: np.random.Generator, rows: int, seeds: int) -> Array:
+        scores = np.where(rng.random((rows, seeds)) < chance, LEAPT, STAYED)
+        return scores + rng.normal(0, 0.4, scores.shape)
+
+    return draw
+
+
+def late(rng: np.random.Generator, rows: int, seeds: int) -> Array:
+    """Runs that leap at some time: 30 % never do, 5 % are on their way at the end."""
+    time = rng.random((rows, seeds))
+    way = np.where(time < 0.3, 0, np.where(time < 0.35, rng.random((rows, seeds)), 1))
+    return STAYED + (LEAPT - STAYED) * way + rng.normal(0, 0.4, way.shape)
+
+
+def scaled(deviations: Callable[[np.random.Generator, int], Array]) -> Any:
+    return lambda rng, rows, seeds: (
+        BEST + deviations(rng, rows)[:, None] * rng.normal(size=(rows, seeds))
+    )
+
+
+def halves(_: np.random.Generator, rows: int) -> Array:
+    return np.where(np.arange(rows) % 2, 5.0, 0.3)
+
+
+def one_quiet(_: np.random.Generator, rows: int) -> Array:
+    return np.where(np.arange(rows) == 0, 0.3, 5.0)
+
+
+NULLS: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
+    "normal, one deviation": scaled(lambda _, rows: np.ones(rows)),
+    "normal, deviations 0.3 and 5": scaled(halves),
+    "normal, one quiet row": scaled(one_quiet),
+    "normal, log-normal deviations": scaled(
+        lambda rng, rows: np.clip(2 * np.exp(rng.normal(size=rows)), 0.3, 14)
+    ),
+    "exponential to the left": lambda rng, *shape: BEST - 2 * rng.exponential(size=shape),
+    "t with 3 degrees": lambda rng, *shape: BEST + rng.standard_t(3, shape),
+    "cut at 100": lambda rng, *shape: np.minimum(100, 100 + 3 * rng.normal(size=shape)),
+    "half leap": leaps(1 / 2),
+    "two of three leap": leaps(2 / 3),
+    "four of five leap": leaps(4 / 5),
+    "leaps at some time": late,
+}
+
+
+def verdicts_on(scores: Array, noise: float) -> pd.DataFrame:
+    return compare_with_best(scores.tolist(), [noise] * len(scores), floor=FLOOR)
+
+
+def nulls() -> Iterator[dict[str, Any]]:
+    """The share of columns of equal rows in which a row is marked."""
+    rng = np.random.default_rng(1)
+    for (name, draw), rows, seeds in itertools.product(NULLS.items(), (2, 5, 11, 29), (3, 5, 10)):
+        marked, leapt = np.zeros(FEW_COLUMNS), np.zeros(FEW_COLUMNS)
+        for i in range(FEW_COLUMNS):
+            verdicts = verdicts_on(draw(rng, rows, seeds), NOISE)
+            marked[i], leapt[i] = verdicts["worse"].any(), verdicts["leapt"].notna().any()
+        case = {"truth": name, "rows": rows, "seeds": seeds, "measure": "size"}
+        yield case | {"rate": marked.mean(), "two kinds": leapt.mean()}
+
+
+def powers() -> Iterator[dict[str, Any]]:
+    """The share of rows 5 points below that are marked, by the number of independent answers; and
+    of rows that never leap, beside rows that always do."""
+    rng, rows = np.random.default_rng(2), 20
+    for answers, seeds in itertools.product((250, 2000, 10_000), (3, 5, 10)):
+        noise, worse = noise_of_share(BEST, answers), np.arange(rows) >= rows // 2
+        spread = max(1.0, noise)  # the test set is part of the spread between seeds
+        marked = [
+            verdicts_on(BEST - 5 * worse[:, None] + spread * rng.normal(size=(rows, seeds)), noise)[
+                "worse"
+            ][worse].mean()
+            for _ in range(FEW_COLUMNS // 2)
+        ]
+        case = {"truth": f"5 points below, {answers:,} answers", "rows": rows, "seeds": seeds}
+        yield case | {"measure": "power", "rate": np.mean(marked), "two kinds": 0.0}
+    for often, rows, seeds in itertools.product((0.0, 0.2), (5, 11, 29), (3, 5, 10)):
+        marked = []
+        for _ in range(FEW_COLUMNS // 2):
+            good = leaps(1.0 if often == 0 else 0.8)(rng, rows - 1, seeds)
+            bad = leaps(often)(rng, 1, seeds)
+            marked.append(verdicts_on(np.concatenate([bad, good]), NOISE)["worse"][0])
+        truth = (
+            "never leaps, the others always" if often == 0 else "one of five leaps, of others four"
+        )
+        case = {"truth": truth, "rows": rows, "seeds": seeds, "measure": "power"}
+        yield case | {"rate": np.mean(marked), "two kinds": math.nan}
+
+
 if __name__ == "__main__":
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(simulate()).to_csv(RESULTS, index=False)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(simulate()).to_csv(FOLDER / "simulation.csv", index=False)
+    table = pd.DataFrame([*nulls(), *powers()])
+    table.to_csv(FOLDER / "nulls.csv", index=False, float_format="%.4f")

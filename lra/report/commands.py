@@ -79,10 +79,16 @@ def _table(a: argparse.Namespace) -> None:
             "--write and --check make what results/tables.yaml says: the other options "
             "are for tables on the terminal"
         )
+    from lra.report.claims import FILE as CLAIMS
+    from lra.report.claims import checked
+
     runs, tables = tables_of(results)
     files = texts_of(results, tables)
     stale = {p for p in (results / "tables").glob("*") if p.suffix[1:] in FORMATS} - {*files}
-    (_check if a.check else _write)(files, stale)
+    pages, problems = checked(results, tables)
+    (_check if a.check else _write)(files | pages, stale)
+    if problems:
+        raise UserError(f"{results / CLAIMS}:\n  " + "\n  ".join(problems))
     missing = runs[~runs["run"].isin({run for table in tables for run in table.taken["run"]})]
     if len(missing):
         print(f"{len(missing)} of the records are in no table:")
