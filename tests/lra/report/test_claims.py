@@ -17,7 +17,8 @@ from ..synthetic import Make, table
 
 CLAIM: dict[str, Any] = {
     "in": "README.md",
-    "says": "LUNA has {luna} % and linear {linear.score:.1f}, {luna.score - linear.score:+.1f} points.",
+    "says": "LUNA has {luna} % and linear {linear.score:.1f}, "
+    "{luna.score - linear.score:+.1f} points.",
     "values": {
         "luna": {"cell": "t", "row": "luna"},
         "linear": {"cell": "t", "row": "linear"},
