@@ -48,7 +48,10 @@ class FastFood(WeightedKernelAttention):
     )
     complexity = "O(n D (log(d) + e))"
 
-    order: Tensor  # (groups, blocks, d)
+    order: Tensor  # (groups, blocks, d), as S, G and b
+    S: Tensor
+    G: Tensor
+    b: Tensor
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class FastFood(WeightedKernelAttention):
         blocks: int = 1,
         smoothing: float = 1.0,
         init: Literal["fastfood", "authors"] = "fastfood",
+        projections: Literal["learned", "frozen"] = "learned",
         share: Literal["layer", "head"] = "layer",
     ):
         positive = features == "prf" or smoothing >= 1
@@ -77,7 +81,11 @@ class FastFood(WeightedKernelAttention):
         shape = (1 if share == "layer" else slot.n_heads, blocks, d)
         order = torch.rand(shape, generator=torch.Generator().manual_seed(slot.seed), device="cpu")
         self.register_buffer("order", order.argsort(-1))
-        self.S, self.G, self.b = (nn.Parameter(t) for t in _drawn(shape, init))
+        for name, drawn in zip("SGb", _drawn(shape, init), strict=True):
+            if projections == "learned":
+                self.register_parameter(name, nn.Parameter(drawn))
+            else:
+                self.register_buffer(name, drawn)
 
     def transform(self, x: Tensor) -> Tensor:
         """V x' of x (..., groups, n, d) by its definition: (..., groups, n, D)."""

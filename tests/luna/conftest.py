@@ -14,6 +14,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "fastfood": [
         {"features": "prf", "blocks": 2, "share": "head"},
         {"smoothing": 0.0, "blocks": 3},
+        {"projections": "frozen"},
     ],
     "deltanet": [{"norm": False}, {"negative": True}],
     "gated_deltanet": [{"gates": "x", "norm": False}],

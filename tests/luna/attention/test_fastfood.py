@@ -129,3 +129,15 @@ def test_the_permutation_is_saved():
     second.load_state_dict(first.state_dict())
     q, k, v = (t.float() for t in qkv())
     assert torch.equal(first(q, k, v), second(q, k, v))
+
+
+def test_frozen_diagonals_are_those_drawn_and_are_not_trained():
+    frozen, learned = build("fastfood", projections="frozen"), build("fastfood")
+    assert not [*frozen.parameters()]
+    assert len([*learned.parameters()]) == 3
+    assert frozen.state_dict().keys() == learned.state_dict().keys()
+    q, k, v = (t.float() for t in qkv())
+    torch.manual_seed(3)
+    frozen = build("fastfood", projections="frozen")
+    torch.manual_seed(3)
+    assert torch.equal(frozen(q, k, v), build("fastfood")(q, k, v))
