@@ -17,6 +17,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -83,6 +84,12 @@ class Probe(Task):
     def block(self, options: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw the ids and labels of BLOCK examples, from the options and this number alone."""
         raise NotImplementedError(f"{type(self).__name__} must implement block()")
+
+    def usual(self, ids: np.ndarray) -> np.ndarray:
+        """Answer the most frequent value of each example, the last ids, at all its tokens."""
+        values = np.arange(self.vocab - self.classes, self.vocab)
+        counts = np.stack([(ids == value).sum(axis=1) for value in values], axis=1)
+        return np.repeat(counts.argmax(axis=1)[:, None], ids.shape[1] // self.stack, axis=1)
 
 
 class Recall(Probe):
@@ -156,13 +163,7 @@ class Recall(Probe):
         from lra.data.rules import Rule, from_ids
 
         reads = "which value the example has most often"
-        return {"most frequent value": Rule(reads, from_ids(self._usual))}
-
-    def _usual(self, ids: np.ndarray) -> np.ndarray:
-        """Answer the most frequent value of each example at all its tokens."""
-        values = np.arange(self.vocab - self.classes, self.vocab)
-        counts = np.stack([(ids == value).sum(axis=1) for value in values], axis=1)
-        return np.repeat(counts.argmax(axis=1)[:, None], ids.shape[1] // self.stack, axis=1)
+        return {"most frequent value": Rule(reads, from_ids(self.usual))}
 
 
 def generator(seed: int, number: int) -> np.random.Generator:
@@ -181,6 +182,25 @@ def sample(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
         deck[row, partner[:, i]] = deck[:, i]
         deck[:, i] = taken
     return deck[:, :k].astype(np.int64)
+
+
+def largest_share(draws: int, values: int) -> float:
+    """How often the most frequent of `draws` uniform draws among `values` occurs in the mean, as a
+    share of the draws: what a rule scores that knows the answers, but not to which questions."""
+    below = 0  # the sum over m < draws of the number of sequences with nothing above m times
+    for m in range(draws):
+        ways = [1] + [0] * draws  # of filling so many places, with no value yet
+        power = [int(i <= m) for i in range(draws + 1)]  # with one value, then 2, 4, 8 ...
+        for bit in reversed(bin(values)[2:]):
+            ways = _shared(ways, power) if bit == "1" else ways
+            power = _shared(power, power)
+        below += ways[draws]
+    return float(1 - Fraction(below, draws * values**draws))
+
+
+def _shared(a: list[int], b: list[int]) -> list[int]:
+    """Count the sequences of two groups of values from those of each, by length."""
+    return [sum(math.comb(n, i) * a[i] * b[n - i] for i in range(n + 1)) for n in range(len(a))]
 
 
 def _queries(options: RecallOptions) -> int:
