@@ -44,6 +44,9 @@ BUILTIN = {
     "single": "lra.data.single:Single",
     "fuzzy": "lra.data.mad:Fuzzy",
     "memorise": "lra.data.mad:Memorise",
+    "hops": "lra.data.hops:Hops",
+    "forgetting": "lra.data.forgetting:Forgetting",
+    "spatial": "lra.data.spatial:Spatial",
     "bytes": "lra.data.bytes:Bytes",
 }
 

@@ -42,7 +42,8 @@ GROUPS = (
 
 
 # The protocols of tasks that protocol=luna does not train.
-PROTOCOLS = dict.fromkeys(("recall", "single", "fuzzy", "memorise"), "recall") | {"bytes": "bytes"}
+PROBES = ("recall", "single", "fuzzy", "memorise", "hops", "forgetting", "spatial")
+PROTOCOLS = dict.fromkeys(PROBES, "recall") | {"bytes": "bytes"}
 
 
 def files(group: str) -> list[str]:
