@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from luna.base import AttentionTraits, LunaError, Mask, Slot, nearest, positive
 from luna.kernels import mapped
 from luna.kernels.linear_blocks import Maps, blocked_sums
+from luna.kernels.rms_norm import rms_norm
 from luna.streaming import StreamingAttention
 from luna.sums import State, causal_linear_sums, continued_sums, denominator, linear_sums
 
@@ -102,9 +103,9 @@ class KernelAttention(StreamingAttention):
         """The divisor of a query's weighted sum of values, c being the sum of its weights."""
         return denominator(c, self.eps, self.signed and not self.absolute)
 
-    def divide(self, N: Tensor, c: Tensor, mask: Mask = None) -> Tensor:
+    def divide(self, N: Tensor, c: Tensor, mask: Mask = None, factor: float = 1.0) -> Tensor:
         """The outputs of a query's weighted sum of values N (B, H, n, e) and sum of weights c
-        (B, H, n)."""
+        (B, H, n). `factor` is what is still missing in N, where a root mean square divides it."""
         least, divisor = self.eps, c
         if self.gain is not None:
             if N.shape[-1] != self.head_dim:
@@ -112,10 +113,8 @@ class KernelAttention(StreamingAttention):
                     f"normalise='rms' has a gain for each of {self.head_dim} channels of a head, "
                     f"and the values have {N.shape[-1]}"
                 )
-            over = (1, 3) if self.rms_of_all_heads else (3,)
-            least, square = SMALLEST_RMS, N.square().mean(over, keepdim=True)
-            divisor = square.clamp_min(least**2).sqrt().squeeze(-1)  # (B, H or 1, n)
-            out = N / divisor.unsqueeze(-1) * self.gain.to(N.dtype)
+            least = SMALLEST_RMS / factor
+            out, divisor = rms_norm(N, self.gain, least, of_all_heads=self.rms_of_all_heads)
         else:
             out = N / self.den(c).unsqueeze(-1)
         if not self.training:

@@ -181,7 +181,7 @@ class Luna(KernelAttention):
             compare=self.evaluate == "auto",
         )
         if not divided:
-            return self.divide(out * left_out, c, mask)
+            return self.divide(out, c, mask, left_out)
         if not self.training:
             self.dead_fraction = count_dead(c, mask, eps)
         return out

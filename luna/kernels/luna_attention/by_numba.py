@@ -19,7 +19,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from luna.kernels import cpu
-from luna.kernels.luna_attention.numba_blocks import Maps, Rows
+from luna.kernels.luna_attention.numba_blocks import Maps
 from luna.kernels.luna_attention.numba_kernels import (
     SEGMENT,
     keys_backward_kernel,
@@ -28,6 +28,7 @@ from luna.kernels.luna_attention.numba_kernels import (
     queries_kernel,
 )
 from luna.kernels.luna_attention.numba_products import sum_parts
+from luna.kernels.rows import rows_of
 from luna.kernels.scalar_mlp.by_numba import grid
 
 PARTS = 32  # at most, of the units, with parameter gradients of their own
@@ -45,7 +46,7 @@ def forward(arguments: tuple, results: tuple[Tensor, ...], _: int) -> None:
     S_units = S.new_empty(units, *S.shape[2:])
     z_units = z.new_empty(units, z.shape[2])
     sums = cpu.arrays(S_units, z_units)
-    cpu.run(keys_kernel, units, _rows(k), _rows(v), mask, maps, output, *sums)
+    cpu.run(keys_kernel, units, rows_of(k), rows_of(v), mask, maps, output, *sums)
     S.copy_(_per_head(S_units, q))
     z.copy_(_per_head(z_units, q))
 
@@ -53,14 +54,14 @@ def forward(arguments: tuple, results: tuple[Tensor, ...], _: int) -> None:
     cpu.run(
         queries_kernel,
         units,
-        _rows(q),
+        rows_of(q),
         mask,
         maps,
         output,
         *sums,
         eps,
         divided,
-        _rows(out),
+        rows_of(out),
         c.numpy(),
     )
 
@@ -82,17 +83,17 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
     cpu.run(
         queries_backward_kernel,
         parts,
-        _rows(grad),
-        _rows(q),
+        rows_of(grad),
+        rows_of(q),
         mask,
         maps,
         output,
         *cpu.arrays(S.mT.contiguous(), z),
         eps,
         divided,
-        _rows(out),
+        rows_of(out),
         *cpu.arrays(c, dS_units, dz_units),
-        _rows(dq),
+        rows_of(dq),
         *shared_arrays,
     )
     dS = _per_head(dS_units, q).contiguous()
@@ -100,26 +101,18 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
     cpu.run(
         keys_backward_kernel,
         parts,
-        _rows(k),
-        _rows(v),
+        rows_of(k),
+        rows_of(v),
         mask,
         maps,
         output,
         *cpu.arrays(dS, dS.mT.contiguous(), dz),
-        _rows(dk),
-        _rows(dv),
+        rows_of(dk),
+        rows_of(dv),
         *shared_arrays,
     )
     for of_parts, total in zip(shared, (dW, dbias, dtable), strict=True):
         sum_parts(*cpu.arrays(of_parts.view(G, parts // G, -1), total.view(G, -1)))
-
-
-def _rows(t: Tensor) -> Rows:
-    t = t.detach()
-    if t.stride(-1) != 1:
-        t = t.contiguous()
-    size = 1 + sum((length - 1) * step for length, step in zip(t.shape, t.stride(), strict=True))
-    return Rows(t.as_strided((size,), (1,)).numpy(), *t.stride()[:3])
 
 
 def _maps(W: Tensor, bias: Tensor, keys: Tensor, table: Tensor) -> Maps:

@@ -1,6 +1,5 @@
 """A block of tokens in machine code: its rows read and written, its features, their gradients.
 
-    Rows    a tensor (B, H, n, width) in memory
     Maps    the parameters of phi, of all groups
     Block   buffers that a thread fills anew with every block
 
@@ -16,19 +15,10 @@ import numpy as np
 from luna.kernels import cpu
 from luna.kernels.luna_attention.numba_outputs import RELU, put_outputs
 from luna.kernels.luna_attention.numba_products import add_product, add_rows, product
+from luna.kernels.rows import row_of
 from luna.kernels.scalar_mlp.by_numba import find_intervals
 
 BLOCK = 128  # tokens at a time: 32 KB of features at D = 64
-
-
-class Rows(NamedTuple):
-    """The memory of a tensor (B, H, n, width) with the steps of B, H, n. A kernel reads whole rows
-    at once, wherever they lie, because it knows that a row has no gaps."""
-
-    memory: np.ndarray
-    of_b: int
-    of_h: int
-    of_n: int
 
 
 class Maps(NamedTuple):
@@ -94,12 +84,6 @@ def real_rows(mask, i, end, rows):
             count += 1
         i += 1
     return count, i
-
-
-@cpu.jit
-def row_of(x, b, h, i):
-    """Where a row begins in the memory of x."""
-    return b * x.of_b + h * x.of_h + i * x.of_n
 
 
 @cpu.jit

@@ -17,11 +17,11 @@ from luna.kernels.luna_attention.numba_blocks import (
     map_block,
     new_block,
     real_rows,
-    row_of,
     scatter,
 )
 from luna.kernels.luna_attention.numba_outputs import SIGNED
 from luna.kernels.luna_attention.numba_products import add_product, add_rows, product
+from luna.kernels.rows import row_of
 
 SEGMENT = 1024  # tokens of a unit
 
