@@ -118,13 +118,7 @@ class Luna(KernelAttention):
         self.joint = o.ch_rms == "shared"
         self.options = o
         self.evaluate, self.activation = o.evaluate, o.activation
-        # The fused kernels give sums of weights and of values, but no sum of absolute weights.
-        self.fusible = o.fusible and o.evaluate in ("auto", "fused") and not self.absolute
-        if o.evaluate == "fused" and self.absolute:
-            raise LunaError(
-                "luna.evaluate='fused' has no sums of absolute weights, which normalise='abs' "
-                "divides signed features by: use evaluate='auto'"
-            )
+        self.fusible = o.fusible and o.evaluate in ("auto", "fused")
         self.feature_dim = o.feature_dim
 
     def _traits(self) -> AttentionTraits:
@@ -178,6 +172,7 @@ class Luna(KernelAttention):
             causal=self.causal,
             eps=eps,
             divided=divided,
+            absolute=self.absolute,
             compare=self.evaluate == "auto",
         )
         if not divided:

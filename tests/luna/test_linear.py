@@ -125,7 +125,6 @@ def test_a_query_without_features_is_0_and_counted_under_rms():
         ("softmax", {"normalise": "rms"}, "'softmax' does not take normalise='rms'"),
         ("transnormer", {"normalise": "abs"}, "'transnormer' does not take normalise='abs'"),
         ("linear", {"normalise": "sums"}, "must be one of sum, abs, rms, got 'sums'; did you mean"),
-        ("luna", {"normalise": "abs", "nonneg": False, "evaluate": "fused"}, "no sums of absolute"),
     ],
 )
 def test_what_does_not_divide_so_is_refused(name: str, options: dict, words: str):

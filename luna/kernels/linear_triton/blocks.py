@@ -90,6 +90,20 @@ def dot(a, b, s: tl.constexpr):
 
 
 @triton.jit
+def magnitudes(phi, s: tl.constexpr):
+    """What sums of weights take of features."""
+    return tl.abs(phi) if s.absolute else phi
+
+
+@triton.jit
+def through_magnitudes(phi, d, s: tl.constexpr):
+    """The gradient of features whose magnitudes have the gradient d."""
+    if s.absolute:
+        d = tl.where(phi < 0, -d, tl.where(phi == 0, 0.0, d))  # and not phi > 0: NaN stays
+    return d
+
+
+@triton.jit
 def earlier(rows, A):
     return tl.where(rows[:, None] >= rows[None, :], A, 0.0)
 

@@ -13,11 +13,13 @@ from luna.kernels.linear_triton.blocks import (
     earlier,
     load,
     load_state,
+    magnitudes,
     per_token,
     program,
     store,
     store_unit,
     sums_gradient,
+    through_magnitudes,
     weight_gradient,
 )
 
@@ -33,7 +35,7 @@ def keys_kernel(k, v, mask, maps, units, sizes, s: tl.constexpr):
         values = load(v, b, h, start, real, s.e, s.eP, s)
         phi, _ = s.map.features(x, real, maps, g, s)
         S_sum += dot(tl.trans(phi), values, s)
-        z_sum += tl.sum(phi, 0)
+        z_sum += tl.sum(magnitudes(phi, s), 0)
     store_unit(units, unit, S_sum, z_sum, s)
 
 
@@ -78,16 +80,18 @@ def queries_kernel(q, k, v, mask, maps, states, out, c, sizes, s: tl.constexpr):
         if not s.causal:  # read again in every block: registers are dearer
             S_sum, z_sum = load_state(S, z, b * sizes[0] + h, s)
         N = dot(phi, S_sum, s)
-        weight = tl.sum(phi * z_sum[None, :], 1)
+        weight = tl.sum(magnitudes(phi, s) * z_sum[None, :], 1)
         if s.causal:
             x = load(k, b, h, start, real, s.d, s.dP, s)
             values = load(v, b, h, start, real, s.e, s.eP, s)
             phi_k, _ = s.map.features(x, real, maps, g, s)
             A = earlier(rows, dot(phi, tl.trans(phi_k), s))
             N += dot(A, values, s)
+            if s.absolute:
+                A = earlier(rows, dot(tl.abs(phi), tl.trans(tl.abs(phi_k)), s))
             weight += tl.sum(A, 1)
             S_sum += dot(tl.trans(phi_k), values, s)
-            z_sum += tl.sum(phi_k, 0)
+            z_sum += tl.sum(magnitudes(phi_k, s), 0)
         if s.divided:
             N = N / denominator(weight, s)[:, None]
         store(out, b, h, start, last, N, s.e, s.eP, s)
@@ -128,15 +132,20 @@ def queries_backward_kernel(
         if s.rounded:
             o = o / den[:, None]
         dc = weight_gradient(dN, o, weight, s)
-        dphi += dc[:, None] * z_sum[None, :]
+        dphi += through_magnitudes(phi, dc[:, None] * z_sum[None, :], s)
         if s.causal:
-            dA = earlier(rows, dA + dc[:, None])
+            if s.absolute:
+                weights = earlier(rows, dc[:, None] + tl.zeros_like(dA))
+                dphi += through_magnitudes(phi, dot(weights, tl.abs(phi_k), s), s)
+                dA = earlier(rows, dA)
+            else:
+                dA = earlier(rows, dA + dc[:, None])
             dphi += dot(dA, phi_k, s)
             S_sum += dot(tl.trans(phi_k), values, s)
-            z_sum += tl.sum(phi_k, 0)
+            z_sum += tl.sum(magnitudes(phi_k, s), 0)
             tl.store(per_token(dc_of, b, h, rows, sizes), dc, mask=rows < last)
         dS_sum += dot(tl.trans(phi), dN, s)
-        dz_sum += tl.sum(phi * dc[:, None], 0)
+        dz_sum += tl.sum(magnitudes(phi, s) * dc[:, None], 0)
         dx, sums = s.map.backward(dphi, phi, kept, x, real, maps, results, sums, g, s)
         store(dq, b, h, start, last, dx, s.d, s.dP, s)
     store_unit(units, unit, dS_sum, dz_sum, s)
@@ -163,18 +172,26 @@ def keys_backward_kernel(
         if not s.causal:
             R_sum, r_sum = load_state(R, r, b * sizes[0] + h, s)
         dvalues = dot(phi, R_sum, s)
-        dphi = dot(values, tl.trans(R_sum), s) + r_sum[None, :]
+        dphi = dot(values, tl.trans(R_sum), s)
+        dphi += through_magnitudes(phi, r_sum[None, :] + tl.zeros_like(dphi), s)
         if s.causal:
             queries = load(q, b, h, start, real, s.d, s.dP, s)
             phi_q, _ = s.map.features(queries, real, maps, g, s)
             dN, _, _ = sums_gradient(grad, c, b, h, start, rows, real, sizes, s)
             dc = tl.load(per_token(dc_of, b, h, rows, sizes), mask=real, other=0.0)
             A = earlier(rows, dot(phi_q, tl.trans(phi), s))
-            dA = earlier(rows, dot(dN, tl.trans(values), s) + dc[:, None])
+            dA = dot(dN, tl.trans(values), s)
+            if s.absolute:
+                weights = earlier(rows, dc[:, None] + tl.zeros_like(dA))
+                weights = dot(tl.trans(weights), tl.abs(phi_q), s)
+                dphi += through_magnitudes(phi, weights, s)
+                dA = earlier(rows, dA)
+            else:
+                dA = earlier(rows, dA + dc[:, None])
             dvalues += dot(tl.trans(A), dN, s)
             dphi += dot(tl.trans(dA), phi_q, s)
             R_sum += dot(tl.trans(phi_q), dN, s)
-            r_sum += tl.sum(phi_q * dc[:, None], 0)
+            r_sum += tl.sum(magnitudes(phi_q, s) * dc[:, None], 0)
         dx, sums = s.map.backward(dphi, phi, kept, x, real, maps, results, sums, g, s)
         store(dk, b, h, start, last, dx, s.d, s.dP, s)
         store(dv, b, h, start, last, dvalues, s.e, s.eP, s)

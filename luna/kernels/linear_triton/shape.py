@@ -54,7 +54,8 @@ class Shape:
     d: tl.constexpr  # width of q, k
     e: tl.constexpr  # width of v
     groups: tl.constexpr  # sets of parameters: 1, or one for each head
-    signed: tl.constexpr  # features and their sums may be negative
+    signed: tl.constexpr  # the sums of weights may be negative
+    absolute: tl.constexpr  # they are sums of |phi(q)| . |phi(k)|
     causal: tl.constexpr
     eps: tl.constexpr
     divided: tl.constexpr  # by the sum of weights; else the weighted sum of values is returned

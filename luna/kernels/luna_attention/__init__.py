@@ -7,7 +7,8 @@
 
 Returns o = N / c (B, H, n, e), 0 at padding, and the sums of weights c (B, H, n), which carry no
 gradient. With `divided=False` it returns the weighted sums of values N in place of o, in float32 or
-float64, for those who divide by something else.
+float64, for those who divide by something else. With `absolute=True` c are the sums of
+|phi(q_i)| . |phi(k_j)|, for features of both signs.
 README.md beside this file explains how; the definition is `luna.attention.luna.Listing`.
 """
 
@@ -63,6 +64,7 @@ def luna_attention(
     causal: bool = False,
     eps: float = 1e-6,
     divided: bool = True,
+    absolute: bool = False,
     compare: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Every query sees every real key, or if `causal` those not after it. q, k, v in one dtype;
@@ -94,6 +96,7 @@ def luna_attention(
         "causal": causal,
         "eps": eps,
         "divided": divided,
+        "absolute": absolute and not nonneg,  # no other output is below 0
     }
     takes = _kernels_take(q, v, parameters, causal)
     if takes and compare and gpu:
@@ -119,10 +122,11 @@ def _by_kernels(
     causal: bool,
     eps: float,
     divided: bool,
+    absolute: bool,
 ) -> tuple[Tensor, Tensor]:
     output = list(OUTPUTS).index(nonneg)
     maps = _tables(parameters, activation)
-    out, c, _, _ = attention(q, k, v, real, *maps, causal, output, eps, divided)
+    out, c, _, _ = attention(q, k, v, real, *maps, causal, output, eps, divided, absolute)
     return out, c
 
 

@@ -10,6 +10,8 @@ denominators, and S and z of each head.
     dphi(q_i) = S dN_i + z dc_i      dS = sum_i phi(q_i) dN_i^T      dz = sum_i phi(q_i) dc_i
     dphi(k_j) = dS v_j + dz          dv_j = dS^T phi(k_j)
 
+`absolute`: z and c are sums of |phi|, and what comes from them to phi is multiplied by its sign.
+
 Sums over units (numba_kernels.py) are taken in an order that does not depend on the number of
 threads. Causal attention has no kernel of its own: causal_on_cpu.py.
 """
@@ -35,7 +37,7 @@ PARTS = 32  # at most, of the units, with parameter gradients of their own
 
 
 def forward(arguments: tuple, results: tuple[Tensor, ...], _: int) -> None:
-    q, k, v, mask, W, bias, keys, table, causal, output, eps, divided = arguments
+    q, k, v, mask, W, bias, keys, table, causal, output, eps, divided, absolute = arguments
     assert not causal
     out, c, S, z = results
     units = _units(q)
@@ -46,7 +48,7 @@ def forward(arguments: tuple, results: tuple[Tensor, ...], _: int) -> None:
     S_units = S.new_empty(units, *S.shape[2:])
     z_units = z.new_empty(units, z.shape[2])
     sums = cpu.arrays(S_units, z_units)
-    cpu.run(keys_kernel, units, rows_of(k), rows_of(v), mask, maps, output, *sums)
+    cpu.run(keys_kernel, units, rows_of(k), rows_of(v), mask, maps, output, absolute, *sums)
     S.copy_(_per_head(S_units, q))
     z.copy_(_per_head(z_units, q))
 
@@ -61,13 +63,15 @@ def forward(arguments: tuple, results: tuple[Tensor, ...], _: int) -> None:
         *sums,
         eps,
         divided,
+        absolute,
         rows_of(out),
         c.numpy(),
     )
 
 
 def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
-    grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, _, output, eps, divided = arguments
+    grad, q, k, v, mask, W, bias, keys, table, out, c, S, z, *options = arguments
+    _, output, eps, divided, absolute = options
     dq, dk, dv, dW, dbias, dtable = gradients
     G = len(W)
     units = _units(q)
@@ -91,6 +95,7 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
         *cpu.arrays(S.mT.contiguous(), z),
         eps,
         divided,
+        absolute,
         rows_of(out),
         *cpu.arrays(c, dS_units, dz_units),
         rows_of(dq),
@@ -106,6 +111,7 @@ def backward(arguments: tuple, gradients: tuple[Tensor, ...], _: int) -> None:
         mask,
         maps,
         output,
+        absolute,
         *cpu.arrays(dS, dS.mT.contiguous(), dz),
         rows_of(dk),
         rows_of(dv),

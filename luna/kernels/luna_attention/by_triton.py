@@ -14,15 +14,16 @@ from luna.kernels.luna_attention.triton_map import shape_of
 
 
 def forward(arguments: tuple, results: tuple[Tensor, ...], segment: int) -> None:
-    q, k, v, mask, *maps, causal, output, eps, divided = arguments
-    shape = shape_of(v, maps[0], maps[3], causal, output, eps, divided)
+    q, k, v, mask, *maps = arguments[:8]
+    shape = shape_of(v, maps[0], maps[3], *arguments[8:])
     Call(shape, q, v, tuple(maps), segment).forward(q, k, v, mask, results)
 
 
 def backward(arguments: tuple, gradients: tuple[Tensor, ...], segment: int) -> None:
-    grad, q, k, v, mask, *maps, out, c, S, z, causal, output, eps, divided = arguments
+    grad, q, k, v, mask, *maps = arguments[:9]
+    out, c, S, z = arguments[9:13]
     *of_inputs, dW, dbias, dtable = gradients
-    shape = shape_of(v, maps[0], maps[3], causal, output, eps, divided)
+    shape = shape_of(v, maps[0], maps[3], *arguments[13:])
     call = Call(shape, q, v, tuple(maps), segment)
     G, M, d = maps[0].shape
 

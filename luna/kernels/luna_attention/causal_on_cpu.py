@@ -27,6 +27,7 @@ def causal_attention(
     nonneg: Nonneg,
     eps: float,
     divided: bool,
+    absolute: bool,
 ) -> tuple[Tensor, Tensor]:
     """o, or N if it is not divided (B, H, n, e), and c (B, H, n); 0 at padding."""
     q, k, v = (zero_padding(t, mask) for t in (q, k, v))
@@ -42,8 +43,14 @@ def causal_attention(
 
         return output(features(x, W, bias, channels))
 
+    def sizes(x: Tensor, at: slice, parameters: Parameters) -> Tensor:
+        return phi(x, at, parameters).abs()
+
     maps = Maps(phi, phi, (W, bias, table))
     N, c = blocked_sums(q, k, v, maps, mask, mask, causal=True)
+    if absolute:
+        maps = Maps(sizes, sizes, maps.parameters)
+        _, c = blocked_sums(q, k, v[..., :0], maps, mask, mask, causal=True)
     if not divided:
         return N, c.detach()
-    return N / denominator(c, eps, not nonneg).unsqueeze(-1), c.detach()
+    return N / denominator(c, eps, not (nonneg or absolute)).unsqueeze(-1), c.detach()

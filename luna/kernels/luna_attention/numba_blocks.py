@@ -149,9 +149,11 @@ def map_block(block, count, maps, g, output):
 
 
 @cpu.jit
-def map_backward(block, count, A, weights, B, z, maps, g, output, totals, dx, b, h):
-    """Through a block's map, whose features have the gradient A B + weights z: dx scattered to its
-    rows, the gradients of W, bias and table added to the totals."""
+def map_backward(block, count, A, weights, B, z, maps, g, options, totals, dx, b, h):
+    """Through a block's map, whose features have the gradient A B + weights z, or, absolute, A B +
+    sign(phi) weights z: dx scattered to its rows, the gradients of W, bias and table added to the
+    totals."""
+    output, absolute = options
     phi = block.phi
     slope = block.slope
     u = block.u
@@ -169,7 +171,10 @@ def map_backward(block, count, A, weights, B, z, maps, g, output, totals, dx, b,
     product(A, B, dphi, count)
     for i in range(count):
         for j in range(M * L):
-            d = dphi[i, j] + weights[i] * z[j]
+            d = weights[i] * z[j]
+            if absolute and phi[i, j] <= 0:  # and not phi > 0: NaN stays
+                d = -d if phi[i, j] < 0 else zero
+            d += dphi[i, j]
             dphi[i, j] = d * slope[i, j] if output > RELU else d
 
     # Through the lines.

@@ -20,7 +20,12 @@ from luna.kernels.luna_attention.numba_blocks import (
     scatter,
 )
 from luna.kernels.luna_attention.numba_outputs import SIGNED
-from luna.kernels.luna_attention.numba_products import add_product, add_rows, product
+from luna.kernels.luna_attention.numba_products import (
+    add_absolute_rows,
+    add_product,
+    add_rows,
+    product,
+)
 from luna.kernels.rows import row_of
 
 SEGMENT = 1024  # tokens of a unit
@@ -48,7 +53,7 @@ def denominator_of(c, eps, signed):
 
 
 @cpu.jit
-def keys_kernel(first, last, k, v, mask, maps, output, S, z):
+def keys_kernel(first, last, k, v, mask, maps, output, absolute, S, z):
     """S (units, D, e) and z (units, D) of each unit alone."""
     block = new_block(maps, S.shape[2])
     for unit in range(first, last):
@@ -61,17 +66,21 @@ def keys_kernel(first, last, k, v, mask, maps, output, S, z):
             gather(v, b, h, block.rows, count, block.values)
             map_block(block, count, maps, g, output)
             add_product(block.phi, block.values, S[unit], count)
-            add_rows(block.phi, block.ones, z[unit], count)
+            if absolute:
+                add_absolute_rows(block.phi, block.ones, z[unit], count)
+            else:
+                add_rows(block.phi, block.ones, z[unit], count)
 
 
 @cpu.jit
-def queries_kernel(first, last, q, mask, maps, output, S, z, eps, divided, out, c):
+def queries_kernel(first, last, q, mask, maps, output, S, z, eps, divided, absolute, out, c):
     """out, or N if it is not divided (B, H, n, e), and c (B, H, n); 0 at padding."""
     e = S.shape[3]
     block = new_block(maps, e)
     rows = block.rows
     phi = block.phi
     N = block.values
+    signed = output == SIGNED and not absolute
     for unit in range(first, last):
         b, h, g, i, end = unit_of(unit, mask, len(maps.W))
         clear_padding(mask, i, end, out, b, h, e)
@@ -84,10 +93,11 @@ def queries_kernel(first, last, q, mask, maps, output, S, z, eps, divided, out, 
             for r in range(count):
                 total = maps.W.dtype.type(0)
                 for d in range(phi.shape[1]):
-                    total += phi[r, d] * z[b, h, d]
+                    size = abs(phi[r, d]) if absolute else phi[r, d]
+                    total += size * z[b, h, d]
                 c[b, h, rows[r]] = total
                 if divided:
-                    inverse = 1 / denominator_of(total, eps, output == SIGNED)
+                    inverse = 1 / denominator_of(total, eps, signed)
                     for j in range(e):
                         N[r, j] *= inverse
             scatter(N, rows, count, out, b, h)
@@ -106,6 +116,7 @@ def queries_backward_kernel(
     z,
     eps,
     divided,
+    absolute,
     out,
     c,
     dS,
@@ -122,6 +133,8 @@ def queries_backward_kernel(
     block = new_block(maps, dS.shape[2])
     dN = block.values
     dc = np.empty(BLOCK, maps.W.dtype)
+    signed = output == SIGNED and not absolute
+    options = output, absolute
     for part in range(first, last):
         totals = dW[part], dbias[part], dtable[part]
         for unit in range(units * part // parts, units * (part + 1) // parts):
@@ -134,23 +147,26 @@ def queries_backward_kernel(
                 gather(q, b, h, block.rows, count, block.x)
                 map_block(block, count, maps, g, output)
                 if divided:
-                    divide_backward(grad, out, c, b, h, block.rows, count, eps, output, dN, dc)
+                    divide_backward(grad, out, c, b, h, block.rows, count, eps, signed, dN, dc)
                 else:
                     gather(grad, b, h, block.rows, count, dN)
                     dc[:count] = 0
                 add_product(block.phi, dN, dS[unit], count)
-                add_rows(block.phi, dc, dz[unit], count)
+                if absolute:
+                    add_absolute_rows(block.phi, dc, dz[unit], count)
+                else:
+                    add_rows(block.phi, dc, dz[unit], count)
                 map_backward(
-                    block, count, dN, dc, S_T[b, h], z[b, h], maps, g, output, totals, dq, b, h
+                    block, count, dN, dc, S_T[b, h], z[b, h], maps, g, options, totals, dq, b, h
                 )
 
 
 @cpu.jit
-def divide_backward(grad, out, c, b, h, rows, count, eps, output, dN, dc):
+def divide_backward(grad, out, c, b, h, rows, count, eps, signed, dN, dc):
     """dN (block, e) and dc (block) of the numerators and denominators of a block's queries."""
     for r in range(count):
         at = c[b, h, rows[r]]
-        inverse = 1 / denominator_of(at, eps, output == SIGNED)
+        inverse = 1 / denominator_of(at, eps, signed)
         total = dN.dtype.type(0)
         of_grad = row_of(grad, b, h, rows[r])
         of_out = row_of(out, b, h, rows[r])
@@ -163,7 +179,7 @@ def divide_backward(grad, out, c, b, h, rows, count, eps, output, dN, dc):
 
 @cpu.jit
 def keys_backward_kernel(
-    first, last, k, v, mask, maps, output, dS, dS_T, dz, dk, dv, dW, dbias, dtable
+    first, last, k, v, mask, maps, output, absolute, dS, dS_T, dz, dk, dv, dW, dbias, dtable
 ):
     """dk, dv; gradients of the parameters added to those of the part."""
     B, H, _, e = dS.shape
@@ -172,6 +188,7 @@ def keys_backward_kernel(
     d = maps.W.shape[2]
     block = new_block(maps, e)
     dvalues = np.empty_like(block.values)
+    options = output, absolute
     for part in range(first, last):
         totals = dW[part], dbias[part], dtable[part]
         for unit in range(units * part // parts, units * (part + 1) // parts):
@@ -194,7 +211,7 @@ def keys_backward_kernel(
                     dz[b, h],
                     maps,
                     g,
-                    output,
+                    options,
                     totals,
                     dk,
                     b,

@@ -46,6 +46,14 @@ def add_rows(A, scale, c, rows):
 
 
 @cpu.jit
+def add_absolute_rows(A, scale, c, rows):
+    """The same of |A[i]|."""
+    for i in range(rows):
+        for d in range(len(c)):
+            c[d] += scale[i] * abs(A[i, d])
+
+
+@cpu.jit
 def sum_parts(parts, total):
     """total (G, N) of parts (G, P, N), added in order and in float64."""
     G, P, N = parts.shape

@@ -17,7 +17,7 @@ INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor mask, Tensor W, Tensor bias, Tensor keys, Tensor table"
 )
 RESULTS = "Tensor out, Tensor c, Tensor S, Tensor z"
-OPTIONS = "bool causal, int output, float eps, bool divided"
+OPTIONS = "bool causal, int output, float eps, bool divided, bool absolute"
 
 
 def _engine(q: Tensor) -> ModuleType:
@@ -32,7 +32,7 @@ def _engine(q: Tensor) -> ModuleType:
 
 
 def _results(
-    q, k, v, mask, W, bias, keys, table, causal, output, eps, divided
+    q, k, v, mask, W, bias, keys, table, causal, output, eps, divided, absolute
 ) -> tuple[Tensor, ...]:
     B, H, n, e = v.shape
     D = W.shape[1] * table.shape[2] // 2
@@ -99,8 +99,7 @@ def check_tensors(
 
 
 def _save(ctx, inputs, output) -> None:
-    *tensors, causal, output_, eps, divided = inputs
-    ctx.options = causal, output_, eps, divided
+    tensors, ctx.options = inputs[:8], inputs[8:]
     ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(*tensors, *output)
 
@@ -108,7 +107,8 @@ def _save(ctx, inputs, output) -> None:
 def _backward(ctx, grad: Tensor, *_):
     memory, dW, dbias, dtable = _attention_backward(grad, *ctx.saved_tensors, *ctx.options)
     q, _, v, *_ = ctx.saved_tensors
-    return *side_by_side(memory, q, v), None, dW, dbias, None, dtable, None, None, None, None
+    options = [None] * len(ctx.options)
+    return *side_by_side(memory, q, v), None, dW, dbias, None, dtable, *options
 
 
 attention.register_fake(_results)

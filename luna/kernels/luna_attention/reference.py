@@ -29,6 +29,7 @@ def plain(
     causal: bool,
     eps: float,
     divided: bool = True,
+    absolute: bool = False,
     evaluate: Evaluate = "auto",
 ) -> tuple[Tensor, Tensor]:
     """See `luna_attention` for the arguments."""
@@ -43,7 +44,7 @@ def plain(
     phi_q, phi_k = (features(x, W, bias, channels) for x in (q, k))
     if mask is not None:
         phi_q, phi_k = phi_q * real, phi_k * real
-    N, c = (causal_linear_sums if causal else linear_sums)(phi_q, phi_k, v)
+    N, c = (causal_linear_sums if causal else linear_sums)(phi_q, phi_k, v, absolute=absolute)
     if not divided:
         return N, c.detach()
-    return N / denominator(c, eps, not nonneg).unsqueeze(-1), c.detach()
+    return N / denominator(c, eps, not (nonneg or absolute)).unsqueeze(-1), c.detach()

@@ -31,13 +31,20 @@ class LunaShape(Shape):
 
 
 def shape_of(
-    v: Tensor, W: Tensor, table: Tensor, causal: bool, output: int, eps: float, divided: bool
+    v: Tensor,
+    W: Tensor,
+    table: Tensor,
+    causal: bool,
+    output: int,
+    eps: float,
+    divided: bool,
+    absolute: bool,
 ) -> LunaShape:
     G, M, d = W.shape
     _, K, columns = table.shape
     double = table.dtype == torch.float64
     sizes = M, columns // 2, d, v.shape[3], K, G
-    return _shape(*sizes, causal, output, eps, divided, double, **precisions(v))
+    return _shape(*sizes, causal, output, eps, divided, absolute, double, **precisions(v))
 
 
 @functools.cache
@@ -52,6 +59,7 @@ def _shape(
     output: int,
     eps: float,
     divided: bool,
+    absolute: bool,
     double: bool,
     *,
     rounded: bool,
@@ -61,7 +69,8 @@ def _shape(
     widths = sizes_of(M, L, d, e, ordered=ordered, causal_in_half=causal and rounded)
     options: dict[str, Any] = {"groups": groups, "causal": causal, "eps": eps, "divided": divided}
     options |= {"rounded": rounded, "ordered": ordered, **precision}
-    options |= {"signed": output == SIGNED.value, "dtype": tl.float64 if double else tl.float32}
+    options |= {"signed": output == SIGNED.value and not absolute, "absolute": absolute}
+    options |= {"dtype": tl.float64 if double else tl.float32}
     options |= {"K": K, "output": output, "steps": (K - 1).bit_length()}
     given = {name: tl.constexpr(value) for name, value in options.items()}
     return LunaShape(map=MAP, **widths, **given)

@@ -49,7 +49,14 @@ def _shape(
 ) -> Shape:
     half = causal and precision["rounded"]
     widths = sizes_of(1, d, d, e, ordered=False, causal_in_half=half)  # D = dP
-    options = {"groups": 1, "signed": False, "causal": causal, "eps": eps, "divided": divided}
+    options = {
+        "groups": 1,
+        "signed": False,
+        "absolute": False,
+        "causal": causal,
+        "eps": eps,
+        "divided": divided,
+    }
     options |= {"dtype": tl.float64 if double else tl.float32, **precision}
     given = {name: tl.constexpr(value) for name, value in options.items()}
     return Shape(map=MAP, **widths, **given)

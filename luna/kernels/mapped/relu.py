@@ -79,7 +79,7 @@ def _shape(
 ) -> Shape:
     half = causal and precision["rounded"]
     widths = sizes_of(1, D, d, e, ordered=False, causal_in_half=half)
-    options = {"groups": groups, "signed": False, "causal": causal, "eps": eps}
+    options = {"groups": groups, "signed": False, "absolute": False, "causal": causal, "eps": eps}
     options |= {"divided": divided, "dtype": tl.float64 if double else tl.float32, **precision}
     given = {name: tl.constexpr(value) for name, value in options.items()}
     return Shape(map=MAP, **widths, **given)

@@ -27,6 +27,7 @@ from .kit import (
     F32,
     F64,
     assert_close,
+    assert_equal,
     assert_threads_change_nothing,
     leaves,
     numba,
@@ -131,6 +132,28 @@ def test_another_divisor(place: Place, nonneg: bool | str, causal: bool):
     qkv, mask = tensors(70, H=1, e=8), scattered(70)
     results = attended_at(place, attention, qkv, mask)
     assert_close(results, attended(dense, qkv, mask), place.close)
+
+
+@causally
+@pytest.mark.parametrize(("n", "dtype"), [(1, F64), (130, F64), (70, torch.bfloat16)])
+def test_sums_of_absolute_weights(place: Place, n: int, dtype: torch.dtype, causal: bool):
+    """normalise=abs, of features of both signs. Values of one sign, so that no sum nearly is 0."""
+    options = {"nonneg": False, "normalise": "abs", "share": "head", "causal": causal}
+    attention, dense = (build(how, **options) for how in ("fused", "dense"))
+    qkv, mask = tensors(n), scattered(n)
+    qkv[2].data.abs_()
+    if dtype == F64:
+        results = attended_at(place, attention, qkv, mask)
+        assert_close(results, attended(dense, qkv, mask), place.close)
+        return
+    for each in (attention, dense):
+        each.to(place.device, F32)
+    qkv, mask = leaves(*(t.to(place.device) for t in qkv), dtype=dtype), mask.to(place.device)
+    pairs = zip(attended(attention, qkv, mask), attended(dense, qkv, mask), strict=True)
+    for i, (ours, theirs) in enumerate(pairs):
+        close = 2 * torch.finfo(dtype).eps if i < 4 else 2e-4
+        assert ours.dtype == theirs.dtype
+        assert (ours.double() - theirs.double()).norm() <= close * theirs.double().norm()
 
 
 @pytest.mark.parametrize(
@@ -278,6 +301,23 @@ def test_softplus_and_exp_are_torchs(dtype: torch.dtype, nonneg: str):
 
 
 @numba
+@causally
+def test_absolute_weights_in_several_segments_by_any_number_of_threads(causal: bool):
+    ours, theirs = (
+        build(how, nonneg=False, normalise="abs", causal=causal) for how in ("fused", "piecewise")
+    )
+    qkv, mask = tensors(2100), scattered(2100)
+    assert_close(attended(ours, qkv, mask), attended(theirs, qkv, mask), 1e-11)
+    assert_threads_change_nothing(lambda: attended(ours, qkv, mask))
+
+
+@numba
+def test_features_of_one_sign_have_no_other_absolute_weights():
+    qkv, mask = tensors(40), scattered(40)
+    assert_equal(*(attended(build(normalise=by), qkv, mask) for by in ("abs", "sum")))
+
+
+@numba
 @pytest.mark.parametrize("nonneg", [True, False, "softplus", "exp"])
 def test_nan_goes_where_it_goes_by_the_definition(nonneg: bool | str):
     """In a query, a key or a value: to the same numbers of the output, and of every gradient to no
@@ -369,6 +409,7 @@ def test_no_tensor_of_the_size_of_the_features(nonneg: bool | str, causal: bool)
     [
         ({}, "fused"),
         ({"causal": True, "nonneg": "softplus", "share": "head"}, "fused"),
+        ({"nonneg": False, "normalise": "abs"}, "fused"),
         ({"envelope": "scalar"}, "piecewise"),
         ({"ch_rms": True}, "piecewise"),
         ({"tie_qk": False}, "piecewise"),

@@ -37,13 +37,13 @@ SPILLS = {
 rest = pytest.mark.rest
 
 
-def shape(half: bool, causal: bool = False, nonneg: Any = True) -> Any:
+def shape(half: bool, causal: bool = False, nonneg: Any = True, absolute: bool = False) -> Any:
     from luna.kernels.luna_attention.triton_map import shape_of
 
     v = torch.empty(1, 1, 1, 32, dtype=torch.bfloat16 if half else torch.float32)
     output = list(OUTPUTS).index(nonneg)
     maps = torch.empty(1, 8, 32), torch.empty(1, 513, 16)
-    return shape_of(v, *maps, causal, output, eps=1e-6, divided=True)
+    return shape_of(v, *maps, causal, output, eps=1e-6, divided=True, absolute=absolute)
 
 
 def code_of(name: str, shape: Any, half: bool) -> Any:
@@ -108,12 +108,14 @@ def test_the_fences_of_the_default_order_would_be_seen():
 
 
 @rest
-@pytest.mark.parametrize("nonneg", [False, "exp", "softplus"])
+@pytest.mark.parametrize(
+    ("nonneg", "absolute"), [(False, False), (False, True), ("exp", False), ("softplus", False)]
+)
 @pytest.mark.parametrize("causal", [False, True])
-def test_other_outputs_compile(nonneg: Any, causal: bool):
+def test_other_outputs_compile(nonneg: Any, absolute: bool, causal: bool):
     """Types and shapes: the interpreter takes what the compiler does not."""
     for name in PASSES:
-        code = code_of(name, shape(True, causal, nonneg), half=True)
+        code = code_of(name, shape(True, causal, nonneg, absolute), half=True)
         assert (code.fences, code.returning) == (0, 0), (name, code)
 
 
