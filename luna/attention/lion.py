@@ -10,7 +10,8 @@ key. Afzal et al. (2025), https://arxiv.org/abs/2502.16249
     none        a_j = 1 (LION-Lit has elu + 1 besides, which is our `linear`)
 
 A token acts on what passes it, so the key's own factor counts and the query's does not. The
-authors train with the matrix M; in chunks (luna/scans.py) time is linear in n.
+authors train with the matrix M; in chunks (luna/scans.py, on GPUs luna/kernels/decayed) time is
+linear in n.
 
 The gate of a published model reads the hidden states x (`gates=x`, preset `published`). By default
 it reads the token's key: in a matched comparison all methods are functions of the same q, k, v,
@@ -27,9 +28,11 @@ from torch import Tensor, nn
 
 from luna.base import AttentionTraits, Mask, Paper, Slot, register, zero_padding
 from luna.gates import Gates, Source
+from luna.kernels.decayed import decayed_attention, is_default
 from luna.scans import dense_weights, scan, shifted
 from luna.streaming import StreamingAttention
 from luna.sums import denominator, linear_sums
+from luna.tensors import HALF
 
 EPS = 1e-6  # smallest sum of weights; the authors add as much
 
@@ -83,7 +86,21 @@ class Lion(StreamingAttention):
             g = F.logsigmoid(self.a.to(k.dtype)).view(-1, 1, 1).expand_as(k[..., :1])
         return zero_padding(g, mask)
 
+    def evaluation(self, device: str) -> str | None:
+        return "fused" if self.profile == "strict" and is_default(device) else None
+
+    def zeroes_padding(self, q: Tensor) -> bool:
+        return self.evaluation(q.device.type) == "fused"
+
+    def reads_half(self, q: Tensor) -> bool:
+        return self.evaluation(q.device.type) == "fused"
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
+        if self.evaluation(q.device.type) == "fused":
+            g = self.log_decay(k.float() if k.dtype in HALF else k, mask, x)
+            both = (shifted(g),) if self.causal else self._both(g)
+            decays = torch.stack(both).squeeze(-1)
+            return decayed_attention(q, k, v, mask, decays, self._by_scan, eps=EPS)
         if self.causal:
             return self.causal_from(None, q, k, v, mask, x)[1]
         phi_q, phi_k = self.phi(q), zero_padding(self.phi(k), mask)
@@ -93,6 +110,15 @@ class Lion(StreamingAttention):
         ahead, back = self._both(self.log_decay(k, mask, x))
         _, sums = scan(phi_q, phi_k, with_ones(v), ahead, back, chunk=self.chunk)
         return divided(sums[..., :-1], sums[..., -1:])
+
+    def _by_scan(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, decays: Tensor) -> Tensor:
+        """What the fused kernels compute; decays (2, B, H, n), or, causal, (1, B, H, n)."""
+        q, k, v = (zero_padding(t, mask) for t in (q, k, v))
+        phi_q, phi_k = self.phi(q), zero_padding(self.phi(k), mask)
+        ahead, *others = decays.unsqueeze(-1)
+        back = others[0] if others else None
+        _, sums = scan(phi_q, phi_k, with_ones(v), ahead, back, chunk=self.chunk)
+        return zero_padding(divided(sums[..., :-1], sums[..., -1:]), mask)
 
     def causal_from(
         self,

@@ -58,11 +58,11 @@ class Call:
         """Fill out, c, S and z."""
         out, c, S, z = results
         units = self._sums(z)
-        inputs = _rows(k), _rows(v), mask.contiguous(), self.maps
+        inputs = rows_of(k), rows_of(v), mask.contiguous(), self.maps
         with torch.cuda.device_of(v):
             self._run(keys_kernel, *inputs, units, self.sizes)
             self._add_up(units, S, z)
-            self._run(queries_kernel, _rows(q), *inputs, (S, z), _rows(out), c, self.sizes)
+            self._run(queries_kernel, rows_of(q), *inputs, (S, z), rows_of(out), c, self.sizes)
 
     def backward(
         self,
@@ -81,21 +81,21 @@ class Call:
         units = self._sums(z)
         R, r = torch.empty_like(S), torch.empty_like(z)
         dc = torch.empty_like(c) if causal else c  # kept for the keys, where they need it
-        rows = _rows(grad), _rows(q), _rows(k), _rows(v)
+        rows = rows_of(grad), rows_of(q), rows_of(k), rows_of(v)
         mask = mask.contiguous()
         with torch.cuda.device_of(v):
             self._run(
                 queries_backward_kernel,
-                *(*rows, _rows(out), mask, self.maps),
+                *(*rows, rows_of(out), mask, self.maps),
                 *((S, z, c), (units, dc)),
-                *(_rows(dq), of_map[0], self.sizes),
+                *(rows_of(dq), of_map[0], self.sizes),
             )
             self._add_up(units, R, r, later=True)
             self._run(
                 keys_backward_kernel,
                 *(*rows, mask, self.maps),
                 (R, r, c, dc),
-                *(_rows(dk), _rows(dv), of_map[1], self.sizes),
+                *(rows_of(dk), rows_of(dv), of_map[1], self.sizes),
             )
 
     def _run(self, kernel: Any, *arguments: Any) -> None:
@@ -117,7 +117,7 @@ class Call:
         )
 
 
-def _rows(t: Tensor) -> tuple[Tensor, int, int, int]:
+def rows_of(t: Tensor) -> tuple[Tensor, int, int, int]:
     if t.stride(-1) != 1:
         t = t.contiguous()
     of_b, of_h, of_n, _ = t.stride()

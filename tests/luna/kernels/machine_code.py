@@ -16,7 +16,7 @@ from triton.compiler import ASTSource
 HOPPER = GPUTarget("cuda", 90, 32)
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 ROWS = ("grad", "q", "k", "v", "out", "dq", "dk", "dv")  # tensors that come with their strides
-NUMBERS = ("segments", "N", "K", "L", "w")
+NUMBERS = ("segments", "blocks", "N", "K", "L", "w")
 
 
 class MachineCode(NamedTuple):

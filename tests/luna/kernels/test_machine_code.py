@@ -140,6 +140,49 @@ def test_other_feature_maps_compile(name: str, parameters: int, causal: bool):
         assert code.shared <= SHARED, (kernel, code)
 
 
+# Of the kernels with decays: groups of pointers, and instructions that spill.
+DECAYED = {
+    "keys": {"own": 2},
+    "queries": {"states": 2},
+    "queries_backward": {"states": 3, "made": 4},
+    "keys_backward": {"states": 4, "of_keys": 2},
+}
+DECAYED_SPILLS = {
+    ("half", False): (0, 0, 170, 40),
+    ("half", True): (0, 0, 90, 20),
+    ("single", False): (4, 0, 290, 160),
+    ("single", True): (4, 0, 100, 160),
+}
+
+
+@pytest.mark.parametrize(
+    ("precision", "causal"),
+    [
+        ("half", False),
+        pytest.param("half", True, marks=rest),
+        pytest.param("single", False, marks=rest),
+        pytest.param("single", True, marks=rest),
+    ],
+)
+def test_passes_with_decays_add_nothing_atomically_and_spill_no_more(precision: str, causal: bool):
+    from luna.kernels.decayed import passes
+    from luna.kernels.decayed.calls import Call
+    from luna.kernels.decayed.operator import block_of
+
+    from .machine_code import compiled
+
+    half, spills = precision == "half", DECAYED_SPILLS[precision, causal]
+    q = torch.empty(2, 4, 64, 32, dtype=torch.bfloat16 if half else torch.float32)
+    shape = Call(q, q, 1 if causal else 2, 1e-6, block_of(32)).shape
+    for (name, groups), most in zip(DECAYED.items(), spills, strict=True):
+        code = compiled(getattr(passes, f"{name}_kernel"), {"s": shape}, half=half, **groups)
+        assert (code.fences, code.returning, code.vectors) == (0, 0, 0), (name, code)
+        assert code.spills <= most, (name, code)
+        assert code.shared <= SHARED, (name, code)
+    states = compiled(passes.states_kernel, {"LATER": True, "s": shape}, half=half, warps=1)
+    assert (states.fences, states.returning, states.spills) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("kernel", ["keys", "table", "table_backward"])
 def test_the_kernels_of_the_table_compile(kernel: str):
     from luna.kernels.scalar_mlp import by_triton

@@ -47,7 +47,8 @@ at_a_place = pytest.mark.parametrize("place", [HERE, THERE])
 LONG = (
     "lengths or (test_mapped and t2r) or wide or dims1 or 5-33 "
     "or (False and (segments or precision)) or (precision and (dtype1 or dtype4)) "
-    "or (divisor and (exp or softplus))"
+    "or (divisor and (exp or softplus)) "
+    "or (test_decayed and (fixed or none or layouts or dtype1))"
 )
 
 
@@ -57,7 +58,7 @@ LONG = (
     "which", [f"not ({LONG})", pytest.param(LONG, marks=pytest.mark.rest(4))], ids=["short", "long"]
 )
 def test_in_the_interpreter(which: str):
-    others = ("test_luna_attention.py", "test_mapped.py")
+    others = ("test_luna_attention.py", "test_mapped.py", "test_decayed.py")
     files = [__file__, *(str(Path(__file__).with_name(name)) for name in others)]
     subprocess.run(
         [
