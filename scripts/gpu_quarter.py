@@ -139,8 +139,7 @@ def words_of(step: str, out: Path) -> list[str]:
         files = [file for file in files if GPU_TEST in file.read_text(encoding="utf-8")]
         # Their files only: the others would be imported, with packages that they alone need.
         return ["-m", "pytest", "-m", "gpu", *(str(file.relative_to(ROOT)) for file in files)]
-    script = ROOT / "scripts" / "gpu_bench.py"
-    return [str(script), str(out)] if script.exists() else []
+    return ["-m", "lra", "bench", "gpu", "--write", str(out)]
 
 
 def is_done(step: str, out: Path) -> bool:

@@ -36,7 +36,7 @@ BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
 def add_arguments(
     bench: argparse.ArgumentParser, draw: Callable[[BenchResult, Path], list[Path]]
 ) -> None:
-    kinds = bench.add_subparsers(dest="what", required=True, metavar="|".join(BENCHMARKS))
+    kinds = bench.add_subparsers(dest="what", required=True, metavar="|".join([*BENCHMARKS, "gpu"]))
     for name, (about, defaults) in BENCHMARKS.items():
         shown = argparse.ArgumentDefaultsHelpFormatter
         add = (parser := kinds.add_parser(name, help=about, formatter_class=shown)).add_argument
@@ -62,6 +62,23 @@ def add_arguments(
             help="numbers, page, figure; a folder",
         )
         parser.set_defaults(**defaults, run=lambda options: _run(options, draw))
+    _add_gpu(kinds)
+
+
+def _add_gpu(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    about = "LUNA, linear, lion, fused softmax and other libraries' kernels on a GPU"
+    parser = kinds.add_parser("gpu", help=about)
+    parser.add_argument(
+        "--lengths", nargs="+", type=int, default=[2048, 16384], help="in tokens (2048 16384)"
+    )
+    parser.add_argument("--write", type=Path, help="folder of gpu.jsonl and gpu.md")
+    parser.set_defaults(run=_run_gpu)
+
+
+def _run_gpu(options: argparse.Namespace) -> None:
+    from lra.bench.gpu import main
+
+    main(options)
 
 
 def _run(options: argparse.Namespace, draw: Callable[[BenchResult, Path], list[Path]]) -> None:
