@@ -184,7 +184,7 @@ NULLS: dict[str, Callable[[np.random.Generator, int, int], Array]] = {
 
 
 def verdicts_on(scores: Array, noise: float) -> pd.DataFrame:
-    return compare_with_best(scores.tolist(), [noise] * len(scores), floor=FLOOR)
+    return compare_with_best(scores.tolist(), [noise] * len(scores), floor=FLOOR, needs=False)
 
 
 def nulls() -> Iterator[dict[str, Any]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -43,6 +42,7 @@ def compare_with_best(
     *,
     digits: int = 1,
     floor: float | None = None,
+    needs: bool = True,
 ) -> pd.DataFrame:
     """Test every row of a column, one score per seed, of which higher is better, against the best
     of those with two seeds or more. `noise` says by how much drawing the test examples again moves
@@ -52,12 +52,16 @@ def compare_with_best(
     best:  the row has the highest mean, as printed
     p:     corrected for the number of rows; none for the best and for single seeds
     worse: p < LEVEL
-    needs: about how many seeds per row would be needed, of a row that is tested and not worse
+    needs: about how many seeds per row would be needed, of a row that is tested and not worse,
+           where that is asked for
     leapt: of how many seeds, where those of the column are of two kinds (leaps.py); else none
     """
     limit = limit_of(samples, noise, floor)
-    compare = _by_means if limit is None else partial(_by_leaps, limit=limit)
-    verdicts = compare(samples, np.asarray(noise, float), digits=digits)
+    least = np.asarray(noise, float)
+    if limit is None:
+        verdicts = _by_means(samples, least, digits=digits, needs=needs)
+    else:
+        verdicts = _by_leaps(samples, least, digits=digits, limit=limit)
     return verdicts[["best", "p", "worse", "needs", "leapt"]]
 
 
@@ -72,7 +76,9 @@ def limit_of(
     return two_kinds([samples[i] for i in several], noise=of_several, floor=floor)
 
 
-def _by_means(samples: Sequence[Sequence[float]], noise: Array, *, digits: int) -> pd.DataFrame:
+def _by_means(
+    samples: Sequence[Sequence[float]], noise: Array, *, digits: int, needs: bool = False
+) -> pd.DataFrame:
     seeds = np.array([len(values) for values in samples])
     means = np.array([math.fsum(values) / len(values) for values in samples])
     best = [round(mean, digits) == round(means.max(), digits) for mean in means]
@@ -88,10 +94,10 @@ def _by_means(samples: Sequence[Sequence[float]], noise: Array, *, digits: int) 
             if best[row] or i == first:
                 continue
             verdicts.loc[row, ["p", "worse"]] = p[i], p[i] < LEVEL
-            if p[i] >= LEVEL:
+            if needs and p[i] >= LEVEL:
                 pair = means[[i, first]], variances[[i, first]]
-                needs = _seeds_needed(*pair, shared.item(), len(rows), LEVEL / unmarked)
-                verdicts.loc[row, "needs"] = needs
+                number = _seeds_needed(*pair, shared.item(), len(rows), LEVEL / unmarked)
+                verdicts.loc[row, "needs"] = number
     return verdicts
 
 
