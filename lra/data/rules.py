@@ -19,6 +19,7 @@ from lra.base.disk import write_atomically
 from lra.base.errors import UserError, nearest, readable
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.linear import counts, linear, pixels, trigrams
+from lra.data.nonlinear import by_boosting, patches, suits, tallies
 from lra.data.task import Task
 from lra.metrics.answers import Answers
 from lra.metrics.classes import percent
@@ -48,8 +49,14 @@ def rules_of(task: Task, options: Mapping[str, Any]) -> dict[str, Rule]:
     how = "ridge regression" if task.asks == "numbers" else "logistic regression"
     if task.grid is not None and not task.per_token:
         rules["pixels"] = Rule(f"each pixel by itself ({how})", linear(pixels))
+        if suits(task):
+            reads = "mean and contrast of each patch (gradient boosting)"
+            rules["patches"] = Rule(reads, by_boosting(patches))
     elif not task.per_token:
         rules["bag"] = Rule(f"how often each token occurs ({how})", linear(counts))
+        if suits(task):
+            reads = "how often each token occurs (gradient boosting)"
+            rules["counts"] = Rule(reads, by_boosting(tallies))
         if task.vocab > 200:
             reads = f"how often each three neighbours occur ({how})"
             rules["trigrams"] = Rule(reads, linear(trigrams))
@@ -171,16 +178,33 @@ class Table:
 def first_tokens(most: int, vocab: int) -> Callable[..., Any]:
     """Answer by the first n tokens, or as many of them as a training example shares; n <= `most`
     is the best on val."""
+    return _by_prefix(lambda split: split.ids(np.arange(len(split)), most), most, vocab)
 
+
+def last_tokens(most: int, vocab: int) -> Callable[..., Any]:
+    """The same from the end of each example, where its padding begins."""
+
+    def read(split: Split) -> np.ndarray:
+        back = np.arange(1, min(most, split.width) + 1)
+        parts = [
+            np.where(back <= length[:, None], np.take_along_axis(ids, length[:, None] - back, 1), 0)
+            for ids, length in ((i, n.astype(np.int64)) for i, n in split.blocks())
+        ]
+        return np.concatenate(parts)
+
+    return _by_prefix(read, most, vocab)
+
+
+def _by_prefix(read: Callable[[Split], np.ndarray], most: int, vocab: int) -> Callable[..., Any]:
     def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
         need_classes(train)
         everything = [train, val, *splits]
-        firsts = [s.ids(np.arange(len(s)), most).astype(np.int64) for s in everything]
+        rows = [read(split).astype(np.int64) for split in everything]
         keys = [np.zeros(len(split), np.int64) for split in everything]
         answers = _constant(train, val, everything)
         best, best_answers = -1.0, answers
         for n in range(min(most, train.width)):
-            keys = [k * vocab + ids[:, n] for k, ids in zip(keys, firsts, strict=True)]
+            keys = [k * vocab + ids[:, n] for k, ids in zip(keys, rows, strict=True)]
             table = Table(keys[0], train.labels)
             for i, key in enumerate(keys):
                 new, there = table.answers(key)

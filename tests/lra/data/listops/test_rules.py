@@ -11,17 +11,17 @@ import lra.data
 from lra.base.errors import UserError
 from lra.data import registry
 from lra.data.listops import balanced, generator, tokens
-from lra.data.listops.rules import nesting, own_digits
+from lra.data.listops.rules import NONE, arguments, nesting, own_digits
 from lra.data.prepare import prepare
-from lra.data.rules import CONSTANT, baselines, keep, read_scores
+from lra.data.rules import CONSTANT, baselines, first_tokens, keep, last_tokens, read_scores
 
 SHORT = ["n_val=500", "n_test=1000", "max_args=4", "max_depth=4", "min_length=4", "max_length=60"]
 
 
-def scores(words: list[str], data_dir: Path) -> dict[str, float]:
+def scores(words: list[str], data_dir: Path, *names: str) -> dict[str, float]:
     options = lra.data.configure("listops", [*SHORT, *words])
     prepared = prepare(options, max_length=64, data_dir=data_dir, workers=1)
-    rules = baselines(prepared, registry.get("listops"))["rules"]
+    rules = baselines(prepared, registry.get("listops"), [*names])["rules"]
     return {name: score["test"] for name, score in rules.items()}
 
 
@@ -50,24 +50,40 @@ def test_own_digits_are_those_of_the_root(expression: str, result: int) -> None:
     assert own_digits(ids)[0] == operator * 11 + result
 
 
+def test_arguments_are_read_with_their_own_digits_alone() -> None:
+    ids = padded("[MAX 2 [MIN 4 7 [SM 9 9 ] ] [SM [MAX 1 1 ] ] 0 ]", "[SM [MED 3 8 ] 5 ]", "7")
+    codes, count = arguments(ids)
+    assert count.tolist() == [4, 2, 0]
+    assert codes[0].tolist() == [2, tokens.MIN * 11 + 4, tokens.SM * 11 + NONE, 0]
+    assert codes[1, :2].tolist() == [tokens.MED * 11 + 5, 5]
+
+
 def test_nesting_counts_open_operators() -> None:
     ids = padded("[MAX 1 2 ]", "[MAX [MIN 3 [SM 1 1 ] ] 2 ]", "7")
     assert nesting(ids).tolist() == [1, 3, 0]
 
 
 def test_plain_listops_is_read_without_recursion(tmp_path: Path) -> None:
-    score = scores(["n_train=8000"], tmp_path)
+    ends = ("first operator", "last argument", "both ends", "own digits", "own digits, no median")
+    score = scores(["n_train=8000"], tmp_path, CONSTANT, "bag", "usual operator", *ends)
     assert score[CONSTANT] < 15 < score["first operator"] < score["own digits"]
     assert score["own digits, no median"] < score["own digits"]
     assert score["own digits"] > 45
+    assert score["bag"] < score["usual operator"]  # which no linear model of counts is
+    assert score["first operator"] < score["last argument"] < score["both ends"]
 
 
 def test_balanced_listops_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(balanced, "COUNTED", 500_000)
-    score = scores(["n_train=8000", "balanced=true"], tmp_path)
+    arguments = ("first argument", "last argument", "one argument", "both ends")
+    beginning = ("first operator", "first tokens", "own digits")
+    score = scores(["n_train=8000", "balanced=true"], tmp_path, *beginning, *arguments)
     # 1,000 examples: three standard errors are 2.8 points
     assert max(score[name] for name in ("first operator", "own digits")) < 13
     assert score["first tokens"] < 18
+    # but its end is not balanced (docs/listops.md)
+    assert score["first argument"] < score["last argument"] > 18
+    assert score["one argument"] >= score["last argument"] - 3  # it finds that on dev
 
 
 def test_balanced_data_do_not_depend_on_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +93,12 @@ def test_balanced_data_do_not_depend_on_the_workers(monkeypatch: pytest.MonkeyPa
     two = balanced.odds(shape, seed=3, workers=2)
     assert np.array_equal(one.accepted, two.accepted)
     assert np.array_equal(one.keys, two.keys)
+
+
+@pytest.mark.rest(2)
+def test_what_counts_give_is_more_than_a_linear_model_of_them(tmp_path: Path) -> None:
+    score = scores(["n_train=8000"], tmp_path, "bag", "counts and extremes")
+    assert score["bag"] + 3 < score["counts and extremes"]
 
 
 def test_odds_make_labels_uniform_and_operators_equal() -> None:
@@ -123,6 +145,20 @@ def test_rules_of_inputs_shorter_than_six_tokens(tmp_path: Path) -> None:
     short = prepare(lra.data.configure("listops", ["source=tiny"]), max_length=4, data_dir=tmp_path)
     rules = baselines(short, registry.get("listops"), ["first tokens"])["rules"]
     assert 0 <= rules["first tokens"]["test"] <= 100
+
+
+def test_last_tokens_are_those_before_padding(tmp_path: Path) -> None:
+    """The last token but one is the label, whatever the length."""
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, 10, rng.integers(4, 12)) for _ in range(600)]
+    parts = {"train": rows[:400], "val": rows[400:500], "test": rows[500:]}
+    given = {name: (part, [int(row[-2]) for row in part]) for name, part in parts.items()}
+    lra.data.from_arrays("ending", **given)
+    prepared = prepare(lra.data.configure("ending"), max_length=12, data_dir=tmp_path)
+    answer = last_tokens(3, 10)
+    splits = [prepared.split(name) for name in ("train", "val", "test")]
+    assert np.array_equal(answer(*splits[:2], splits[2:])[0], splits[2].labels)
+    assert (first_tokens(3, 10)(*splits[:2], splits[2:])[0] == splits[2].labels).mean() < 0.5
 
 
 def test_recall_is_not_answered_by_frequency(tmp_path: Path) -> None:
