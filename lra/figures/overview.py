@@ -179,8 +179,8 @@ def draw_seeds(_: Path, __: pd.DataFrame, tables: Tables, out: Path) -> list[Pat
                 axes.plot(cell["values"], [y] * cell["seeds"], "o", ms=4, mfc="none", color=colour)
                 if not is_mixed(cell):
                     axes.plot(cell["score"], y, "|", ms=11, mew=1.6, color=colour)
-            if not (rules := tables[key[0]].rules).empty:
-                axes.axvline(rules[key[1]].max(), color=look.PALETTE[1], lw=1.2, zorder=1)
+            if "rule" in cells[key]:  # the best on dev
+                axes.axvline(cells[key]["rule"].iloc[0], color=look.PALETTE[1], lw=1.2, zorder=1)
             axes.set_title(title)
             axes.grid()
         panels[0].set_yticks(range(len(methods)), methods)

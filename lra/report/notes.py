@@ -11,6 +11,7 @@ from lra.report import stats
 from lra.report.table import (
     LEAST_DEAD,
     Table,
+    best_rule,
     mark_of,
     of_both_kinds,
     one_line,
@@ -20,7 +21,10 @@ from lra.report.table import (
     to_compare,
 )
 
-FLOOR = "∅: no better than a rule that reads almost nothing, such as always giving one answer"
+FLOOR = (
+    "∅: no better than the best rule, which is chosen on dev and stands with its column, or than "
+    "one answer to everything"
+)
 
 
 def training_notes(table: Table) -> Iterator[str]:
@@ -57,7 +61,7 @@ def training_notes(table: Table) -> Iterator[str]:
             + (f" {shared} of these runs share a pretrained network." if shared else "")
         )
     if table.cells.apply(mark_of, axis=1).eq("∅").any():
-        yield f"{FLOOR}; the best rule stands with its column."
+        yield f"{FLOOR}."
     if n := len(table.taken) - len(table.taken.drop_duplicates(["identity", "code", "seed"])):
         yield f"{n} repeated runs (rerun=true) are not shown: the first to finish counts."
     yield from comparisons(table)
@@ -147,11 +151,11 @@ def _column_note(table: Table, column: str) -> str:
         learned = table.column(column)["learned"].any()
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
     if not table.rules.empty:
-        bound = table.rules["bound"]
-        for what, which in (("best rule gives", ~bound), ("bound is", bound)):
-            if (scores := table.rules.loc[which, column].dropna()).size:
-                best = scores.idxmax() if first["metric.higher_is_better"] else scores.idxmin()
-                parts.append(f"the {what} {first['record'].text(scores[best])} ({best})")
+        for what, bound in (("best rule gives", False), ("bound is", True)):
+            best = best_rule(table.rules, column, first["metric.higher_is_better"], bound)
+            if best is not None:
+                score = first["record"].text(table.rules.loc[best, column])
+                parts.append(f"the {what} {score} ({best})")
     budgets = " or ".join(runs["record"].map(_budget_name).unique())
     parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
     if table.spec.speed and table.column(column)["steps_per_second"].isna().any():

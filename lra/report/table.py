@@ -226,6 +226,23 @@ def differing(runs: pd.DataFrame, facts: Iterable[str]) -> list[str]:
     return [fact for fact in counts if (counts[fact] > 1).any()]
 
 
+# ---------------------------------------------------------------------- rules
+
+
+def best_rule(rules: pd.DataFrame, column: str, higher: bool, bound: bool = False) -> str | None:
+    """The rule of a column that is best on dev, or the bound that is; None without any. The best
+    on test of so many would be luck, against the methods."""
+    on_dev = rules.loc[rules["bound"] == bound, on_dev_of(column)].dropna()
+    if on_dev.empty:
+        return None
+    return str(on_dev.idxmax() if higher else on_dev.idxmin())
+
+
+def on_dev_of(column: str) -> str:
+    """Name the column of rules that has their scores on dev."""
+    return f"{column}, on dev"
+
+
 # ---------------------------------------------------------------------- words
 
 

@@ -22,10 +22,12 @@ from lra.report.specs import TableSpec
 from lra.report.table import (
     PARTS,
     Table,
+    best_rule,
     cells_of,
     differing,
     is_option,
     of_both_kinds,
+    on_dev_of,
     one_line,
     pairs_of,
     refuse_mixtures,
@@ -83,8 +85,8 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     cells = _cells(spec, runs)
     rules = rules_for(runs, columns, folder) if folder else pd.DataFrame()
     if not rules.empty:
-        best = pd.Series({c: best_rule(rules, cells, c) for c in columns}, dtype=float)
-        cells["rule"] = cells.index.get_level_values("column").map(best)
+        best = {column: _score_of_best_rule(rules, cells, column) for column in columns}
+        cells["rule"] = cells.index.get_level_values("column").map(pd.Series(best, dtype=float))
         for name, share in STEPS_TO.items():
             cells[name] = [_steps_to(cell, share) for _, cell in cells.iterrows()]
 
@@ -122,11 +124,10 @@ def _steps_to(cell: pd.Series, share: float) -> str:
     return " ".join("never" if step is None else str(step) for step in steps)
 
 
-def best_rule(rules: pd.DataFrame, cells: pd.DataFrame, column: str, bound: bool = False) -> float:
-    """The best score of a column's rules, or of its bounds; NaN without any."""
-    scores = rules.loc[rules["bound"] == bound, column].dropna()
+def _score_of_best_rule(rules: pd.DataFrame, cells: pd.DataFrame, column: str) -> float:
     higher = cells.xs(column, level="column")["higher_is_better"].iloc[0]
-    return float(scores.max() if higher else scores.min())
+    best = best_rule(rules, column, higher)
+    return math.nan if best is None else rules.loc[best, column]
 
 
 def _shown(spec: TableSpec, taken: pd.DataFrame) -> pd.DataFrame:
@@ -215,9 +216,11 @@ def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.Da
     lines: dict[str, dict[str, Any]] = {}
     for column in columns:
         for name, rule in scored.get(data_of[column], {}).items():
-            line = lines.setdefault(name, dict.fromkeys(columns, math.nan))
+            names = [*columns, *map(on_dev_of, columns)]
+            line = lines.setdefault(name, dict.fromkeys(names, math.nan))
             line |= {
                 column: rule["test"],
+                on_dev_of(column): rule["val"],
                 "reads": rule["reads"],
                 "bound": rule.get("bound", False),
             }

@@ -63,6 +63,7 @@ def test_rules_stand_apart_and_mark_what_they_beat(make: Make, runs: Path):
     plain = table(runs)
     rules = {
         "own digits": {"reads": "the root's digits", "test": 47.0, "val": 90.0},
+        "lucky": {"reads": "as much, but chosen by test it would be", "test": 60.0, "val": 80.0},
         "constant": {"reads": "nothing", "test": 10.0, "val": 10.0},
     }
     facts = {
