@@ -15,7 +15,7 @@ import pandas as pd
 
 from lra.base.errors import UserError, nearest
 from lra.report.specs import select
-from lra.report.table import Table, mark_of, rounded, text_of
+from lra.report.table import Table, best_rule, mark_of, rounded, text_of
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,11 @@ def _cells(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value
 
 
 def _rule(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value:
-    """The score of a rule; without `name` the best one's."""
+    """The score of a rule; without `name` that of the best on dev."""
     table = _table(source["rule"], tables)
     column = _column(source, table)
-    rules = table.rules[~table.rules["bound"]] if "name" not in source else table.rules
-    name = source.get("name", rules[column].astype(float).idxmax())
+    rules, higher = table.rules, table.column(column)["higher_is_better"].iloc[0]
+    name = source.get("name", best_rule(rules, column, higher))
     if name not in rules.index:
         raise UserError(f"{table.spec.name} has no rule '{name}'{nearest(name, rules.index)}")
     score = float(rules.loc[name, column])
