@@ -1,28 +1,23 @@
-"""`lra data list | prepare | verify | check | baseline | show`."""
+"""`lra data list | prepare | verify | check | baseline | hunt | show`."""
 
 from __future__ import annotations
 
 import argparse
-import io
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lra.base.disk import disk_errors, write_atomically
 from lra.base.errors import UserError
 from lra.data import registry
-from lra.data.arrays import IN_WORDS, SPLITS, Prepared, Split
+from lra.data.arrays import IN_WORDS, SPLITS, Prepared
+from lra.data.picture import write_picture
 from lra.data.task import TaskOptions
-from lra.data.words import asked, lines, sizes
-from lra.settings.compose import task_settings
+from lra.data.words import asked, hunted, lines, sizes
+from lra.settings.compose import composed, task_settings
 
-GAP = 8  # pixels between pictures
-GROUND = 96  # grey level between them
-SMALLEST = 128  # width to which small pictures are enlarged
+USUAL = "luna"  # protocol
+LEAST_MINUTES, MOST_MINUTES = 0.5, 1440  # of a hunt
 SETTINGS = "settings of configs/task/<task>.yaml, such as source=tiny"
 
 
@@ -56,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to", type=Path, metavar="FILE", help="keep the scores in this file, for tables: .jsonl"
     )
 
+    hunt = add("hunt", _hunt, "can the task be answered by a shortcut?")
+    hunt.add_argument(
+        "--minutes", type=_minutes, default=5.0, metavar="N", help="stop after them (default: 5)"
+    )
+    hunt.add_argument("--to", type=Path, metavar="FILE", help="keep what was found: .jsonl")
+
     show = add("show", _show, "text, ids, mask and label of examples")
     show.add_argument("--split", choices=SPLITS, default="train")
     show.add_argument(
@@ -82,8 +83,8 @@ def _add_settings(parser: argparse.ArgumentParser, optional: str = "") -> None:
     parser.add_argument("settings", nargs="*", default=[], metavar="key=value", help=SETTINGS)
     parser.add_argument(
         "--protocol",
-        default="luna",
-        help="protocol whose length and dev split are used (default: luna)",
+        default=USUAL,
+        help=f"protocol whose length and dev split are used (default: {USUAL})",
     )
     parser.add_argument(
         "--max-length",
@@ -172,7 +173,7 @@ def _print_checks(checks: Any) -> int:
 
 def _folders_to_verify(arguments: argparse.Namespace) -> list[Path]:
     """List the preparation of these settings, or all of the task, or all of every task."""
-    if arguments.settings or arguments.max_length or arguments.protocol != "luna":
+    if arguments.settings or arguments.max_length or arguments.protocol != USUAL:
         return [_prepared(arguments).folder]
     names = [registry.get(arguments.task).name] if arguments.task else registry.names()
     folders = [folder for name in names for folder in _folders(arguments.data_dir, name)]
@@ -203,25 +204,6 @@ def _show(arguments: argparse.Namespace) -> None:
         print("\n\n".join("\n".join(lines(prepared, split, i)) for i in index))
 
 
-def write_picture(split: Split, index: Sequence[int], file: Path) -> None:
-    """Write images side by side as a PNG file, small ones enlarged."""
-    from PIL import Image
-
-    if (grid := split.layout.grid) is None:
-        raise UserError(f"{split.layout.name} has no images: --png is for tasks that have")
-    across, zoom = math.ceil(math.sqrt(len(index))), math.ceil(SMALLEST / grid[1])
-    pictures = split.ids(np.asarray(index)).reshape(-1, *grid)
-    pictures = np.pad(pictures, ((0, -len(index) % across), (0, 0), (0, 0)), constant_values=GROUND)
-    cells = pictures.repeat(zoom, 1).repeat(zoom, 2)
-    cells = np.pad(cells, ((0, 0), (0, GAP), (0, GAP)), constant_values=GROUND)
-    rows = (np.hstack(list(cells[at : at + across])) for at in range(0, len(cells), across))
-    with disk_errors(file.parent, "name another file"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        out = io.BytesIO()
-        Image.fromarray(np.vstack(list(rows))).save(out, "PNG")
-        write_atomically(file, out.getvalue())
-
-
 def _baseline(arguments: argparse.Namespace) -> None:
     from lra.data.prepare import find_or_prepare
     from lra.data.rules import baselines, keep
@@ -239,6 +221,55 @@ def _baseline(arguments: argparse.Namespace) -> None:
     if arguments.to:
         keep(scores, arguments.to)
         print(f"\n{arguments.to}")
+
+
+def _hunt(arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from lra.data.hunt import hunt, keep
+    from lra.data.prepare import find_or_prepare
+
+    if arguments.protocol != USUAL:  # whose length a probe does without
+        _refuse_unknown_task(arguments.task, arguments.protocol)
+    options, length = _options(arguments)
+    prepared = find_or_prepare(options, max_length=length, data_dir=arguments.data_dir)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("hunting")
+
+        def show(what: str, done: int, of_all: int) -> None:
+            progress.update(bar, description=what, completed=done, total=of_all)
+
+        found = hunt(prepared, registry.of_facts(prepared.facts), arguments.minutes, show)
+    print(f"{found['task']}, {prepared.describe()}\n")
+    print("\n".join(hunted(found)))
+    if arguments.to:
+        keep(found, arguments.to)
+        print(f"\n{arguments.to}")
+
+
+def _refuse_unknown_task(name: str, protocol: str) -> None:
+    """UserError where no run under this protocol could have this task."""
+    registry.get(name)
+    rows = composed([f"protocol={protocol}"]).protocol.get("tasks") or {}
+    own = name not in registry.BUILTIN and "others" in rows
+    if rows and name not in rows and not own:
+        raise UserError(
+            f"protocol '{protocol}' does not know task '{name}', but {', '.join(rows)}: choose "
+            "another --protocol"
+        )
+
+
+def _minutes(word: str) -> float:
+    try:
+        minutes = float(word)
+    except ValueError:
+        minutes = math.nan
+    if not LEAST_MINUTES <= minutes <= MOST_MINUTES:
+        raise argparse.ArgumentTypeError(
+            f"{word} is no time to hunt in: give minutes from {LEAST_MINUTES} to {MOST_MINUTES:,}"
+        )
+    return minutes
 
 
 def _positive(word: str) -> int:

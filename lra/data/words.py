@@ -12,6 +12,7 @@ import numpy as np
 from lra.base.errors import printable
 from lra.data import registry
 from lra.data.arrays import IGNORED, IN_WORDS, Layout, Prepared, Split
+from lra.metrics.words import text_of
 
 fill = functools.partial(textwrap.fill, width=100, break_long_words=False, break_on_hyphens=False)
 
@@ -85,3 +86,38 @@ def lines(prepared: Prepared, split: Split, i: int) -> Iterator[str]:
         for name, text in shown.items():
             filled = fill(text, initial_indent=f"  {name:<5} ", subsequent_indent=" " * 8)
             yield from map(printable, filled.split("\n"))
+
+
+HOW = {
+    "constant": "one answer",
+    "table": "a table",
+    "bayes": "naive Bayes",
+    "boosting": "gradient boosting",
+    "network": "a small network",
+}
+
+
+def hunted(found: dict[str, Any]) -> Iterator[str]:
+    """Say what a hunt has tried, the best first, and what it is worth."""
+    metric, tries = found["metric"], found["tried"]
+    digits, unit, sign = metric["digits"], metric["unit"], 1 if metric["higher_is_better"] else -1
+    yield f"{metric['title']}{f' in {unit}' if unit else ''} of each attempt on dev:"
+    for one in sorted(tries, key=lambda one: -sign * one["val"]):
+        yield f"{one['val']:8.{digits}f}  {one['how']:<9} {one['reads']}"
+    best, floor = found["best"], text_of(metric, found["constant"])
+    low, high = (f"{found[end]:.{digits}f}" for end in ("low", "high"))
+    what = f"{HOW[best['how']]} that reads {best['reads']}"
+    scored = f"{metric['title']} {text_of(metric, found['test'])} on test"
+    scored += f" (95 % interval {low} to {high})"
+    yield ""
+    if found["found"]:
+        yield f"A shortcut: {what} has {scored}, one answer to everything {floor}."
+        yield "A method that is no better has not shown that it reads more."
+    else:
+        yield f"No shortcut was found: the best on dev, {what},"
+        yield f"has {scored}, one answer to everything {floor}."
+    if found["perfect"]:
+        yield "No other attempt can be better."
+    elif found["left"]:
+        every = len(tries) + found["left"]
+        yield f"{found['left']} of {every} attempts were not made: --minutes gives more time."

@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 import lra.data
-from lra.data_commands import GAP, SMALLEST
+from lra.data.picture import GAP, SMALLEST
 from lra.settings.compose import task_settings
 from tests.lra.conftest import command
 

@@ -1,0 +1,293 @@
+"""How a shortcut is fitted to what it reads: a table, votes of tokens, boosted trees, a small
+network.
+
+Each is fitted to training answers and chosen on dev: the place that a table reads, the number of
+trees, the steps of a network. The clock only decides how far they come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lra.data.boosting import boosted
+from lra.data.nonlinear import MOST_OUTPUTS, given, kind_of, wanted
+from lra.data.rules import Table
+from lra.data.views import Asked, Columns
+from lra.metrics.target import Target
+
+WIDTH = 192  # of the network's two layers
+BATCH, STEPS = 256, 1500
+LOOK, PATIENCE = 150, 3  # steps between scores on dev, and so many without a better one
+LEARNING_RATE = 2e-3
+PRIOR = 5.0  # occurrences of a token with each class that a vote begins with
+SURE = (0.0, 2.0, 4.0)  # standard deviations of chance that a vote must differ by
+MOST_COLUMNS = 300  # of trees, which look at each in every node
+ROWS = 2**17  # of an embedding: ids beyond share rows
+
+
+class Fitted(NamedTuple):
+    reads: str
+    answers: list[np.ndarray]  # to dev and to test
+
+
+class Problem(NamedTuple):
+    """What is asked, and the answers to train on, to choose by, and to test."""
+
+    train: Asked
+    val: Asked
+    test: Asked
+    target: Target
+    score: Callable[[np.ndarray], float]  # of answers to dev, the more the better
+    in_time: Callable[[], bool]
+
+    @property
+    def parts(self) -> tuple[Asked, Asked, Asked]:
+        return self.train, self.val, self.test
+
+
+# ---------------------------------------------------------------------- tables
+
+
+class Means:
+    """What a table answers where no class is asked: the mean of each key's labels, drawn to that
+    of all by the weight of one example; of several labels, its logits."""
+
+    def __init__(self, keys: np.ndarray, labels: np.ndarray, logits: bool):
+        rows = labels.reshape(len(labels), -1).astype(np.float64)
+        self.keys, row = np.unique(keys, return_inverse=True)
+        total, self.shape, self.logits = (
+            np.zeros((len(self.keys), rows.shape[1])),
+            labels.shape[1:],
+            logits,
+        )
+        np.add.at(total, row, rows)
+        self.usual = rows.mean(0)
+        self.means = (total + self.usual) / (1 + np.bincount(row))[:, None]
+
+    def answers(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        at = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        there = self.keys[at] == keys
+        means = np.where(there[:, None], self.means[at], self.usual)
+        if self.logits:
+            share = means.clip(1e-4, 1 - 1e-4)
+            means = np.log(share / (1 - share))
+        return means.reshape(len(keys), *self.shape), there
+
+
+def table_of(problem: Problem, keys: np.ndarray) -> Any:
+    if problem.target.name == "classes":
+        return Table(keys, problem.train.labels)
+    return Means(keys, problem.train.labels, logits=problem.target.name == "labels")
+
+
+def best_table(
+    problem: Problem, names: list[str], parts: list[np.ndarray], together: int
+) -> Fitted | None:
+    """Answer by the ids at one place, or at so many together, that are best on dev. `parts` are
+    ids (n, places) of train, dev and test."""
+    best, found = -np.inf, None
+    base = 1 + max(int(part.max(initial=0)) for part in parts)
+    for places in itertools.combinations(range(len(names)), together):
+        keys = []
+        for part in parts:
+            key = np.zeros(len(part), np.int64)
+            for place in places:
+                key = key * base + part[:, place]
+            keys.append(key)
+        table = table_of(problem, keys[0])
+        on_dev = table.answers(keys[1])[0]
+        if (score := problem.score(on_dev)) > best:
+            reads = " and ".join(names[place] for place in places)
+            best, found = score, Fitted(reads, [on_dev, table.answers(keys[2])[0]])
+        if not problem.in_time():
+            break
+    return found
+
+
+def longest_match(problem: Problem, parts: list[np.ndarray]) -> tuple[int, list[np.ndarray]]:
+    """Answer by the first n ids (n, columns), or as many of them as a training answer shares; give
+    n, which is the best on dev, and the answers."""
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    rows = np.concatenate(parts).astype(np.int64)
+    base, key = 1 + int(rows.max(initial=0)), np.zeros(len(rows), np.int64)
+    best, n, kept, answers = -np.inf, 0, list[np.ndarray](), list[np.ndarray]()
+    for column in range(rows.shape[1]):
+        _, key = np.unique(key * base + rows[:, column], return_inverse=True)
+        train, *others = np.split(key, ends)
+        table = table_of(problem, train)
+        for i, (new, there) in enumerate(map(table.answers, others)):
+            if column == 0:
+                answers.append(new)
+            there = there.reshape(-1, *[1] * (new.ndim - 1))
+            answers[i] = np.where(there, new, answers[i])
+        if (score := problem.score(answers[0])) > best:
+            best, n, kept = score, column + 1, list(answers)
+        if not problem.in_time():
+            break
+    return n, kept
+
+
+# ---------------------------------------------------------------------- naive Bayes
+
+
+def naive_bayes(problem: Problem, parts: list[Columns]) -> list[np.ndarray]:
+    """Let each counted token vote for classes, by how much more often it occurs with them than
+    with all. Votes that chance explains are left out; how strictly is chosen on dev."""
+    labels, (train, *others) = problem.train.labels.astype(np.int64), [part[1] for part in parts]
+    n = np.bincount(labels, minlength=problem.train.split.layout.classes)
+    found = np.zeros((len(n), train.shape[1]))
+    for label in np.unique(labels):
+        found[label] = train[labels == label].sum(0, dtype=np.float64)
+    expected = np.outer(n / len(labels), found.sum(0)) + 1e-9
+    votes = np.log((found + PRIOR) / (expected + PRIOR))
+    sure = np.abs(found - expected) / np.sqrt(expected)
+    prior = np.where(n > 0, np.log(np.maximum(n, 1)), -np.inf)
+    tried = []
+    for least in SURE:
+        kept = np.where(sure >= least, votes, 0).T
+        tried.append([(prior + part @ kept).argmax(1) for part in others])
+    return max(tried, key=lambda answers: problem.score(answers[0]))
+
+
+# ---------------------------------------------------------------------- trees
+
+
+def can_boost(problem: Problem, columns: int) -> bool:
+    return problem.train.split.layout.classes <= MOST_OUTPUTS and columns <= MOST_COLUMNS
+
+
+def trees(problem: Problem, parts: list[Columns]) -> list[np.ndarray]:
+    kind, target = kind_of(problem.train.split.layout), problem.target
+    fitted = boosted(
+        kind,
+        [np.hstack(part) for part in parts],
+        wanted(problem.train.labels, target),
+        lambda outputs: problem.score(given(outputs, problem.val.labels, target)),
+        go_on=problem.in_time,
+    )
+    asked = problem.val, problem.test
+    return [given(a, part.labels, target) for a, part in zip(fitted, asked, strict=True)]
+
+
+# ---------------------------------------------------------------------- a small network
+
+
+def network(problem: Problem, parts: list[Columns]) -> list[np.ndarray]:
+    """Train two hidden layers on ids, one embedding for each place, and on numbers."""
+    import torch
+
+    with one_thread():
+        inputs = [_tensors(part, parts[0]) for part in parts]
+        torch_rng = torch.Generator().manual_seed(0)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            outputs = problem.train.split.layout.classes
+            model = _network(inputs[0][0], inputs[0][1], outputs)
+        best, kept, since = -np.inf, list[np.ndarray](), 0
+        for _ in _trained(model, inputs[0], problem, torch_rng):
+            answers = [
+                _answers(model, part, asked, problem.target)
+                for part, asked in zip(inputs[1:], problem.parts[1:], strict=True)
+            ]
+            since += 1
+            if (score := problem.score(answers[0])) > best:
+                best, kept, since = score, answers, 0
+            if since == PATIENCE:
+                break
+        return kept
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums in one order, whatever the number of cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _tensors(part: Columns, train: Columns) -> tuple[Any, Any]:
+    """Number the ids of each place apart (n, a); scale numbers (n, b) as in training."""
+    import torch
+
+    ids, numbers = part
+    base = 1 + int(train[0].max(initial=0))
+    ids = (ids.clip(max=base - 1) + base * np.arange(ids.shape[1])) % ROWS
+    like = np.sqrt(train[1])
+    spread = like.std(0) + 1e-6
+    scaled = ((np.sqrt(numbers) - like.mean(0)) / spread).clip(-5, 5)
+    return torch.from_numpy(ids), torch.from_numpy(scaled.astype(np.float32))
+
+
+def _network(ids: Any, numbers: Any, outputs: int) -> Any:
+    import torch
+    from torch import nn
+
+    class Network(nn.Module):
+        """Two hidden layers, and a linear model beside them, which learns sooner what is linear."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            rows, columns = 1 + int(ids.max()) if ids.shape[1] else 1, max(1, numbers.shape[1])
+            self.embeddings = nn.EmbeddingBag(rows, WIDTH + outputs, mode="sum")
+            nn.init.normal_(self.embeddings.weight, std=1 / max(1, ids.shape[1]) ** 0.5)
+            nn.init.zeros_(self.embeddings.weight[:, WIDTH:])
+            self.numbers = nn.Linear(columns, WIDTH + outputs)
+            nn.init.zeros_(self.numbers.weight[WIDTH:])
+            self.rest = nn.Sequential(
+                nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, outputs)
+            )
+
+        def forward(self, ids: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            first = self.numbers(numbers if numbers.shape[1] else numbers.new_zeros(len(ids), 1))
+            if ids.shape[1]:
+                first = first + self.embeddings(ids)
+            hidden, linear = first.split([WIDTH, first.shape[1] - WIDTH], 1)
+            return self.rest(hidden) + linear
+
+    return Network()
+
+
+def _trained(model: Any, inputs: Any, problem: Problem, rng: Any) -> Iterator[None]:
+    """Train, and pause where it is to be scored."""
+    import torch
+
+    labels = torch.from_numpy(np.asarray(problem.train.labels, _label_type(problem.target)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    for step in range(1, STEPS + 1):
+        rows = torch.randint(len(labels), (BATCH,), generator=rng)
+        loss = problem.target.loss(model(*(part[rows] for part in inputs)), labels[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        ends = not problem.in_time()
+        if ends or step % LOOK == 0:
+            yield
+        if ends:
+            return
+
+
+def _label_type(target: Target) -> Any:
+    return np.int64 if target.name == "classes" else np.float32
+
+
+def _answers(model: Any, inputs: Any, part: Asked, target: Target) -> np.ndarray:
+    import torch
+
+    with torch.no_grad():
+        logits = torch.cat(
+            [model(*pieces) for pieces in zip(*(x.split(4096) for x in inputs), strict=True)]
+        )
+    labels = torch.from_numpy(np.asarray(part.labels, _label_type(target)))
+    return target.reduce(logits, labels)[0]
