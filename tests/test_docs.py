@@ -83,6 +83,7 @@ COMPOSED = {
 PARSED = {
     "lra bench": "measures for a long time; tests/lra/bench",
     "lra compute table": "counts everything, for minutes; tests/lra/compute/test_table.py",
+    "lra data hunt": "hunts for minutes; tests/lra/data/test_hunt.py",
     "lra data prepare image source=files": "needs an archive; tests/lra/data/test_image.py",
     "lra data prepare retrieval": "needs an archive; tests/lra/data/test_retrieval.py",
     "lra figures --runs": "needs runs that learned; tests/lra/figures/test_tables.py",

@@ -28,7 +28,7 @@ def test_the_command_itself(tmp_path: Path) -> None:
     assert "listops is prepared" in done.stdout
     done = command("-m", "lra", "data", "prepare", "lisstops", "--data-dir", str(tmp_path))
     assert done.returncode == 2
-    assert done.stderr == "error: unknown task 'lisstops'; did you mean listops?\n"
+    assert done.stderr == "error: unknown task 'lisstops'; did you mean listops or hops?\n"
 
 
 def test_preparing_imports_nothing_heavy(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("lisstops",), "unknown task 'lisstops'; did you mean listops?"),
+        (("lisstops",), "unknown task 'lisstops'; did you mean listops or hops?"),
         (("listops", "sede=1"), "task 'listops' has no option 'sede'; did you mean seed?"),
         (("listops", "name=text"), "has no option 'name'"),
         (("listops", "seed"), "'seed' is not a setting: settings are written key=value"),
