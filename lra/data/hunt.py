@@ -28,6 +28,7 @@ from lra.data.learners import (
     longest_match,
     naive_bayes,
     network,
+    place_by_question,
     trees,
 )
 from lra.data.rules import CONSTANT, NOTHING
@@ -55,6 +56,7 @@ SHARE = 0.25  # of the time, which no single attempt may exceed
 Z = 1.96  # standard deviations of a 95 % interval
 CLEAR = 3  # standard deviations above the constant answer from which something was found
 DRAWS, LEAST_DRAWS, MOST_DRAWN = 200, 20, 10**7  # of test examples again; answers of all draws
+BY_QUESTION = "the token asked about and one other token, at a place of its own for each of these"
 Learner = Callable[[Problem, list[Columns]], list[np.ndarray]]
 Show = Callable[[str, int, int], None]  # what is tried, how many were, how many there are
 
@@ -139,6 +141,8 @@ def attempts_of(problem: Problem) -> Iterator[Attempt]:
     yield Attempt("table", "one token", lambda p: _tables(p, 1))
     yield Attempt("table", "two tokens", lambda p: _tables(p, 2))
     yield Attempt("table", "length", _by_length)
+    if problem.train.place is not None and nothing == NOTHING["classes"]:
+        yield Attempt("table", BY_QUESTION, _by_question)
     for reads, view in longer_and_longer(problem.train):
         yield Attempt("table", reads, functools.partial(_by_match, reads, view))
     views = [(view, _width(problem, view)) for view in views_of(problem.train)]
@@ -198,6 +202,18 @@ def _tables(problem: Problem, together: int) -> Fitted | None:
 
     parts = [columns(part, View("", read_all))[0] for part in problem.parts]
     return best_table(problem, names, parts, together)
+
+
+def _by_question(problem: Problem) -> Fitted:
+    readers = [read for _, read in one_by_one(problem.train, SINGLE)]
+
+    def read_all(s: Any) -> Columns:
+        return np.hstack([read(s) for read in readers]), np.zeros((len(s.ids), 0))
+
+    parts = [columns(part, View("", read_all))[0].astype(np.int64) for part in problem.parts]
+    stack = problem.train.split.layout.stack  # ids of the token asked about, which come first
+    questions = [part[:, :stack] for part in parts]
+    return Fitted(BY_QUESTION, place_by_question(problem, questions, parts))
 
 
 def _by_length(problem: Problem) -> Fitted | None:

@@ -132,6 +132,36 @@ def longest_match(problem: Problem, parts: list[np.ndarray]) -> tuple[int, list[
     return n, kept
 
 
+def place_by_question(
+    problem: Problem, questions: list[np.ndarray], parts: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Answer by the token that is asked about (questions, ids (n, a)) and by one other place of
+    `parts` (n, places), which for each of these tokens is the one that is best on the second half
+    of the training answers."""
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    _, number = np.unique(np.concatenate(questions), axis=0, return_inverse=True)
+    asked = np.split(number.ravel(), ends)
+    base, half, labels = (
+        1 + max(int(p.max()) for p in parts),
+        len(parts[0]) // 2,
+        problem.train.labels,
+    )
+    best = np.full(1 + number.max(), -1.0)
+    answers = [np.zeros(len(part), np.int64) for part in parts[1:]]
+    seen = np.maximum(np.bincount(asked[0][half:], minlength=len(best)), 1)
+    for place in range(parts[0].shape[1]):
+        train, *others = [q * base + part[:, place] for q, part in zip(asked, parts, strict=True)]
+        table = Table(train[:half], labels[:half])
+        right = table.answers(train[half:])[0] == labels[half:]
+        share = np.bincount(asked[0][half:], right, len(best)) / seen
+        for answer, keys, q in zip(answers, others, asked[1:], strict=True):
+            answer[:] = np.where((share > best)[q], table.answers(keys)[0], answer)
+        best = np.maximum(share, best)
+        if not problem.in_time():
+            break
+    return answers
+
+
 # ---------------------------------------------------------------------- naive Bayes
 
 

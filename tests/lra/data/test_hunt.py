@@ -13,7 +13,7 @@ import lra.data
 from lra.base.errors import UserError
 from lra.cli import main
 from lra.data import registry
-from lra.data.hunt import _wilson, attempts_of, hunt, keep, read_hunts
+from lra.data.hunt import BY_QUESTION, _wilson, attempts_of, hunt, keep, read_hunts
 from lra.data.prepare import prepare
 from lra.data.views import Asked, asked, columns, views_of
 from lra.data.words import hunted
@@ -88,6 +88,19 @@ def test_a_label_per_token_is_read_beside_its_token(tmp_path: Path) -> None:
     found = hunts(tmp_path, labels, rows(300), targets="tokens")
     assert found["best"]["reads"] == "token 1 before the one asked about"
     assert found["test"] == 100
+
+
+def test_the_place_may_depend_on_the_token_that_is_asked_about(tmp_path: Path) -> None:
+    """Odd tokens ask for the token after them, even ones for that two before."""
+    ids = rows(600)
+    labels = [
+        [-100, -100, *(int(row[i + 1] if row[i] % 2 else row[i - 2]) for i in range(2, 10)), -100]
+        + [-100] * (len(row) - 11)
+        for row in ids
+    ]
+    found = hunts(tmp_path, labels, ids, targets="tokens")
+    assert found["best"]["reads"] == BY_QUESTION
+    assert found["test"] > 99
 
 
 def test_no_view_of_a_causal_task_reads_what_comes_later(tmp_path: Path) -> None:
