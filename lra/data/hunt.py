@@ -50,7 +50,8 @@ from lra.metrics.metric import Metric, facts_of, get
 MOST = 65_536  # training answers
 MOST_IDS = 2**27  # of these
 MOST_SCORED = 50_000  # answers of dev and of test
-SINGLE, PAIRED = 32, 4  # places of each end that a table reads alone, and in twos
+# Places of each end, and beside the token that is asked about, that a table reads alone; in twos
+SINGLE, PAIRED = (32, 32), (4, 1)
 FEW = 3  # columns, for which no network is trained where trees are grown
 SHARE = 0.25  # of the time, which no single attempt may exceed
 Z = 1.96  # standard deviations of a 95 % interval
@@ -192,7 +193,7 @@ def _tables(problem: Problem, together: int) -> Fitted | None:
     names, readers = [], []
     stack = problem.train.split.layout.stack
     sides = ("",) if not problem.train.split.layout.dual else (" of the first", " of the second")
-    for name, read in one_by_one(problem.train, SINGLE if together == 1 else PAIRED):
+    for name, read in one_by_one(problem.train, *(SINGLE if together == 1 else PAIRED)):
         ids = [f", id {i + 1}" for i in range(stack)] if stack > 1 else [""]
         names += [f"{name}{side}{i}" for side in sides for i in ids]
         readers.append(read)
@@ -205,7 +206,7 @@ def _tables(problem: Problem, together: int) -> Fitted | None:
 
 
 def _by_question(problem: Problem) -> Fitted:
-    readers = [read for _, read in one_by_one(problem.train, SINGLE)]
+    readers = [read for _, read in one_by_one(problem.train, *SINGLE)]
 
     def read_all(s: Any) -> Columns:
         return np.hstack([read(s) for read in readers]), np.zeros((len(s.ids), 0))

@@ -239,16 +239,18 @@ def _tokens(n: int) -> str:
     return f"{n} tokens" if n > 1 else "token"
 
 
-def one_by_one(train: Asked, most: int) -> Iterator[tuple[str, Callable[[Seen], np.ndarray]]]:
+def one_by_one(
+    train: Asked, ends: int, beside: int
+) -> Iterator[tuple[str, Callable[[Seen], np.ndarray]]]:
     """Yield single tokens by their place: from both ends, and beside the one asked about."""
     layout = train.split.layout
     if train.place is not None:
         yield "the token asked about", around(0, 0)
-        for n in range(1, most // 2):
+        for n in range(1, beside + 1):
             yield f"token {n} before the one asked about", around(n, -n)
             if not layout.causal:
                 yield f"token {n} after the one asked about", around(-n, n)
-    for n in range(min(most, train.split.width // layout.stack)):
+    for n in range(min(ends, train.split.width // layout.stack)):
         place = f"token {n + 1}"
         yield place, first(1, skip=n)
         if not layout.causal:
