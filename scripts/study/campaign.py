@@ -1,10 +1,10 @@
 """Run the campaign of campaign.yaml, resumable, at low priority:
 
-    python scripts/study/campaign.py RUNS RECORDS [--jobs 2] [--parts mixers ...] [--minutes 60]
+    python scripts/study/campaign.py [--jobs 2] [--parts mixers ...] [--minutes 60]
 
-RUNS is the folder of the runs, RECORDS that of the records: one file a part, to which what ended is
-added every few minutes. A run that is finished is not repeated, also where two parts have it. Run
-it in a clone of one revision, so that no edit reaches it.
+Records are in results/records/campaign, one file a part, to which what ended is added every few
+minutes. A run that is finished is not repeated, nor one whose record another machine made. Run it
+in a clone of one revision, so that no edit reaches it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ import yaml
 from lra.results.export import export
 
 PLAN = Path(__file__).with_name("campaign.yaml")
-SHARED = ("trainer=cpu", "trainer.threads=1", "trainer.progress=off")
+RUNS, RECORDS = Path("runs/campaign"), Path("results/records/campaign")
+SHARED = ("trainer=cpu", "trainer.threads=1", "trainer.progress=off", f"runs_dir={RUNS}")
 RATE = "protocol.recipe.lr"
 EXPORTS = 300.0  # seconds between two exports
 
 
 Words = tuple[str, ...]
+Step = tuple["Series", Words]
 
 
 @dataclass
@@ -69,24 +71,35 @@ def series_of(plan: dict[str, Any], parts: list[str]) -> Iterator[Series]:
                 yield Series(part["name"], words, runs["seeds"], rates)
 
 
-def train(words: Words, folder: str) -> tuple[str, float, str]:
+def train(words: Words) -> tuple[str, float, str]:
     """Train one run in this process: its folder, its best score on dev, and what to say of it."""
     import lra
 
     try:
-        record = lra.train(lra.compose([*words, *SHARED, f"runs_dir={folder}"]))
+        record = lra.train(lra.compose([*words, *SHARED]))
     except lra.UserError as error:  # it diverged, say
         return "", float("-inf"), str(error)
     return str(record.folder), float(record["dev.score"]), f"{record.score:.1f}"
 
 
+def recorded() -> dict[tuple[str, frozenset[str]], float]:
+    """The best scores on dev of the records that a part has, by the words of their runs."""
+    import lra
+
+    return {
+        (path.stem, frozenset(record["command"].split()[2:])): float(record["dev.score"])
+        for path in sorted(RECORDS.glob("*.jsonl"))
+        for record in lra.records(path)
+    }
+
+
 class Campaign:
-    def __init__(self, runs: Path, records: Path, jobs: int, minutes: float):
-        self.runs, self.records, self.jobs = runs, records, jobs
+    def __init__(self, jobs: int, minutes: float):
+        self.jobs, self.known = jobs, recorded()
         self.end = time.monotonic() + 60 * minutes
         self.exported = time.monotonic()
-        self.folders: dict[str, list[str]] = {}  # of each part: its finished runs
-        self.running: dict[Future[Any], tuple[Series, Words]] = {}
+        self.places: dict[str, list[str]] = {}  # of each part: its finished runs
+        self.running: dict[Future[Any], Step] = {}
 
     def run(self, every: list[Series]) -> None:
         """Rates are searched first, and followed by the other seeds at once, so that a campaign
@@ -96,8 +109,12 @@ class Campaign:
         while (waiting or self.running) and time.monotonic() < self.end:
             while waiting and len(self.running) < self.jobs:
                 series, words = waiting.pop(0)
-                self.running[pool.submit(train, words, str(self.runs))] = series, words
-            done, _ = wait(self.running, timeout=5, return_when=FIRST_COMPLETED)
+                dev = self.known.get((series.part, frozenset((*words, *SHARED))))
+                if dev is None:
+                    self.running[pool.submit(train, words)] = series, words
+                else:
+                    waiting = [*self.next(series, words, dev), *waiting]
+            done, _ = wait(self.running, timeout=5, return_when=FIRST_COMPLETED)  # of none at once
             for future in done:
                 waiting = [*self.finished(future), *waiting]
             if time.monotonic() > self.exported + EXPORTS:
@@ -107,13 +124,16 @@ class Campaign:
             self.finished(future)
         self.export()
 
-    def finished(self, future: Future[Any]) -> list[tuple[Series, Words]]:
+    def finished(self, future: Future[Any]) -> list[Step]:
         """Say what ended; give what can begin now."""
         series, words = self.running.pop(future)
         folder, dev, said = future.result()
         print(time.strftime("%H:%M:%S"), series.part, *words, said, flush=True)
         if folder:
-            self.folders.setdefault(series.part, []).append(folder)
+            self.places.setdefault(series.part, []).append(folder)
+        return self.next(series, words, dev)
+
+    def next(self, series: Series, words: Words, dev: float) -> list[Step]:
         rate = next(
             (float(word.partition("=")[2]) for word in words if word.startswith(RATE)), None
         )
@@ -124,16 +144,12 @@ class Campaign:
 
     def export(self) -> None:
         self.exported = time.monotonic()
-        if self.folders:
-            export(
-                {self.records / f"{part}.jsonl": folders for part, folders in self.folders.items()}
-            )
+        if self.places:
+            export({RECORDS / f"{part}.jsonl": places for part, places in self.places.items()})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("records", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--parts", nargs="*", default=[])
     parser.add_argument("--minutes", type=float, default=1e9)
@@ -142,7 +158,7 @@ def main() -> None:
     every = [*series_of(plan, a.parts)]
     runs = sum(len(s.rates) + len(s.seeds) - bool(s.rates) for s in every)
     print(f"{len(every)} rows, {runs} runs", flush=True)
-    Campaign(a.runs.resolve(), a.records.resolve(), a.jobs, a.minutes).run(every)
+    Campaign(a.jobs, a.minutes).run(every)
 
 
 if __name__ == "__main__":
