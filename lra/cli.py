@@ -197,7 +197,9 @@ def _train(cfg: DictConfig) -> None:
 
     from lra.settings.command import typed
     from lra.settings.compose import check_settings
+    from lra.settings.remarks import remark_on
 
+    remark_on(HydraConfig.get().overrides.task)
     run = check_settings(cfg)  # before anything heavy is imported
     from lra.training.run import train
 

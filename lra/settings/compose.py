@@ -24,6 +24,7 @@ from lra.settings.errors import explained
 from lra.settings.own import take_own
 from lra.settings.presets import take_cost_facts
 from lra.settings.ranges import check_ranges
+from lra.settings.remarks import remark_on
 from lra.settings.run import Run
 from lra.settings.search_path import initialised
 
@@ -51,6 +52,9 @@ def command_of(run: Run) -> str:
 
 def composed(words: Sequence[str]) -> DictConfig:
     """Compose the config of a run from words, unchecked."""
+    if isinstance(words, str):
+        raise UserError(f"words are a list of texts: lra.compose({words.split()})")
+    remark_on(words)
     with explained(), initialised():
         return hydra.compose("train", list(words))
 

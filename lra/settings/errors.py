@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from lra.base import disk
+from lra.base import disk, groups
 from lra.base.errors import UserError, first_line, nearest, printable
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
@@ -50,11 +51,13 @@ def explain(error: BaseException) -> str:
     """Describe an error of Hydra or OmegaConf: an unknown choice or key with the nearest names, any
     other one in the library's own words."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-    from omegaconf import DictConfig, OmegaConf
+    from omegaconf import DictConfig, Node, OmegaConf
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
     from lra.settings.presets import NO_OPTIONS
 
+    if message := in_our_words(str(error.__cause__ or error)) or in_our_words(str(error)):
+        return message
     if isinstance(error, OverrideParseException):
         return f"'{error.override}' is no setting: write key=value, without spaces"
     if isinstance(error, MissingConfigException):
@@ -71,6 +74,10 @@ def explain(error: BaseException) -> str:
             return f"'{key}' is not a setting: {RENAMED[key]}"
         if not isinstance(parent := error.parent_node, DictConfig):
             return f"'{key}' is not a setting"
+        if key.startswith("attention.") and isinstance(method := parent._get_node("name"), Node):
+            of_method = {str(other) for other in parent} - {"name", *NO_OPTIONS}
+            option = key.partition(".")[2]
+            return f"attention '{method}' has no option '{option}'{nearest(option, of_method)}"
         name, whole = key.rpartition(".")[2], parent._get_root()  # OmegaConf has no public way up
         if elsewhere := list(_places(name, OmegaConf.to_container(cast(DictConfig, whole)))):
             return f"'{key}' is not a setting; did you mean {' or '.join(elsewhere)}?"
@@ -78,6 +85,72 @@ def explain(error: BaseException) -> str:
         return f"'{key}' is not a setting{nearest(name, others)}"
     lines = (line.strip() for line in str(error).splitlines() if "_type=" not in line)
     return f"invalid settings: {' '.join(filter(None, lines))}"
+
+
+def in_our_words(message: str) -> str | None:
+    """Word the commonest errors of Hydra and OmegaConf as this project does; None for others."""
+    for pattern, words in WORDED:
+        if match := pattern.search(message):
+            return words(match)
+    return None
+
+
+def _several(match: re.Match[str]) -> str:
+    word = match[1]
+    key, _, values = word.partition("=")
+    if key in ("logger", "callbacks"):
+        return f"'{word}' has several values: write {key}=[{values}] for all of them at once"
+    return f"'{word}' has several values: add -m to run each of them, a sweep"
+
+
+def _wrong_type(match: re.Match[str]) -> str:
+    value, kind, key = match[1], match[2], match[3]
+    return f"{key} must be {KINDS.get(kind, f'a value of type {kind}')}, got '{value}'"
+
+
+def _no_row(match: re.Match[str]) -> str:
+    """A task that a protocol, or a model, knows nothing of."""
+    group, task = match[1], match[2]
+    known = {
+        kind: sorted(name for name in groups.names(kind) if task in _tasks_of(kind, name))
+        for kind in ("protocol", "model")
+    }
+    advice = [f"{kind}={' or '.join(names)}" for kind, names in known.items() if names]
+    choose = f": choose {' and '.join(advice)}" if advice else ""
+    return f"this {group} has no row that fits task '{task}'{choose}"
+
+
+def _tasks_of(group: str, name: str) -> set[str]:
+    """The tasks that the file of a protocol or a model has rows for itself."""
+    import yaml
+
+    file = groups.find(group, name)
+    content = yaml.safe_load(file.read_text(encoding="utf-8")) if file else None
+    return set((content or {}).get("tasks") or {})
+
+
+# Behind "must be", by OmegaConf's names of types.
+KINDS = {"Float": "a number", "Integer": "a whole number", "bool": "true or false"}
+WORDED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"Ambiguous value for argument '([^']+)'"), _several),
+    (
+        re.compile(r"Value '(.*)' of type '.*' could not be converted to (\w+)\s+full_key: (\S+)"),
+        _wrong_type,
+    ),
+    (
+        re.compile(r"Value '(.*)' is not a valid (\w+) \(type \w+\)\s+full_key: (\S+)"),
+        _wrong_type,
+    ),
+    (
+        re.compile(r"is not a ListConfig, list or tuple\.\s+full_key: (\S+)"),
+        lambda match: f"{match[1]} must be a list, such as {match[1]}=[..,..]",
+    ),
+    (re.compile(r"Interpolation key '(protocol|model)\.tasks\.(\w+)\."), _no_row),
+    (
+        re.compile(r"type `(\w+)` has missing mandatory value: (\w+)"),
+        lambda match: f"{match[1].lower()}.{match[2]} is missing: give it a value",
+    ),
+)
 
 
 def _places(name: str, nested: Any, above: str = "") -> Iterator[str]:

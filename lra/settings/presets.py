@@ -23,7 +23,8 @@ def fill_in_preset(attention: dict[str, Any], task: str) -> dict[str, Any]:
     if presets and preset not in presets:  # the code that a protocol reproduces never ran it
         raise UserError(
             f"attention '{attention['name']}' has no preset '{preset}'"
-            f"{nearest(str(preset), presets)}"
+            f"{nearest(str(preset), presets)}; where a protocol asked for it, add "
+            "attention.preset=published"
         )
     row = attention.get("rows", {}).get(task, task)
     for option, value in {**presets.get("published", {}), **presets.get(preset, {})}.items():

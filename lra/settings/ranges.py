@@ -13,6 +13,8 @@ from lra.settings.run import Run
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true", "ddp_static_graph", "fsdp")
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+PROGRESS = ("auto", "bar", "lines", "off")
 # Settings of an attention's place, and where a run decides them.
 DECIDED = {
     "n_heads": "model.n_heads",
@@ -22,6 +24,7 @@ DECIDED = {
     "profile": "protocol.profile",
     "dropout": "model.attention_dropout",
     "seed": "seed",
+    "causal": "the task",
     "alibi": "protocol.style.positions=alibi",
     "n_layers": "model.n_layers",
     "layer": "the place of its block",
@@ -124,6 +127,26 @@ RANGES: tuple[Range, ...] = (
         settings=("trainer.precision",),
         allowed=lambda x, _: x in PRECISIONS,
         words=f"one of {', '.join(PRECISIONS)}",
+    ),
+    Range(
+        settings=("trainer.accelerator",),
+        allowed=lambda x, _: x in ACCELERATORS,
+        words=f"one of {', '.join(ACCELERATORS)}",
+    ),
+    Range(
+        settings=("trainer.progress",),
+        allowed=lambda x, _: x in PROGRESS,
+        words=f"one of {', '.join(PROGRESS)}",
+    ),
+    Range(
+        settings=("trainer.print_every",),
+        allowed=lambda x, _: x >= 0,
+        words="at least 0",
+    ),
+    Range(
+        settings=("runs_dir", "data_dir"),
+        allowed=lambda x, _: bool(x.strip()),
+        words="the name of a folder",
     ),
     Range(
         settings=(
