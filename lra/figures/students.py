@@ -117,12 +117,16 @@ def cls_to_words(
     last layer (mean over heads): of the softmax teacher, then of every student."""
     from luna.convert import attention_maps, convert
     from luna.convert.host import quiet
+    from luna.convert.host_config import config_of
     from luna.convert.saving import architecture
     from luna.convert.swap import weights_hash
 
     folder = model_folder(teacher)
     with readable(folder, "give the folder of the softmax model"), quiet():
-        softmax = architecture(folder).from_pretrained(folder, trust_remote_code=False).eval()
+        softmax = architecture(folder).from_pretrained(
+            folder, config=config_of(folder), trust_remote_code=False
+        )
+    softmax.eval()
     for student in students:
         if student.block["teacher"] != weights_hash(softmax):
             raise UserError(f"{student.folder} was not converted from {teacher}: give its teacher")

@@ -28,6 +28,7 @@ from lra.settings.presets import fill_in_preset
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
 from luna.convert.host import quiet, transformers
+from luna.convert.host_config import config_of
 from luna.convert.recipe import ConversionRecipe
 from luna.convert.tasks import metrics
 
@@ -191,10 +192,10 @@ def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
         processor = task.processor(source)
         model, report = getattr(transformers(), task.auto_model).from_pretrained(
             source,
+            config=config_of(source, **head),
             output_loading_info=True,
             ignore_mismatched_sizes=bool(head),
             trust_remote_code=False,
-            **head,
         )
     except (OSError, ValueError, SafetensorError) as error:
         if isinstance(error, LunaError):

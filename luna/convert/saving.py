@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from luna.base import LunaError
 from luna.convert.host import GENERATOR, transformers
+from luna.convert.host_config import eager_config, plain_file
 from luna.convert.layers import ARCHITECTURE, SUPPORTED, find_sites, shortened
 from luna.convert.swap import PHI, build_attention, convert, described, feature_maps
 
@@ -70,8 +71,7 @@ def _build_model(
         reason = f"has luna.host_implementation {original!r}, none of {SOFTMAX_BY}"
         raise _damaged(folder, reason)
     _check_counts(folder, config, tensors)
-    plain = cls.config_class.from_pretrained(folder, attn_implementation="eager")
-    del plain.luna
+    plain = eager_config(cls, {key: value for key, value in config.items() if key != "luna"})
     _check_size(folder, cls, plain, description, tensors)
     weights = {key: tensor for key, tensor in tensors.items() if PHI not in key}
     model, report = cls.from_pretrained(
@@ -161,7 +161,7 @@ def _check_keys(folder: Path, problem: str, keys: Iterable[Any]) -> None:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(plain_file(path).read_text(encoding="utf-8"))
         if isinstance(content, dict):
             return content
         reason: object = "not a JSON object"
@@ -184,7 +184,7 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:
-            tensors.update(load_file(folder / name))
+            tensors.update(load_file(plain_file(folder / name)))
         except (SafetensorError, OSError) as error:
             raise LunaError(
                 f"{folder / name} cannot be read ({error}): save the model again"

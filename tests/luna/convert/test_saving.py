@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
+import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import torch
 
 from luna.base import LunaError
 from luna.convert import convert, load
+from luna.convert.host_config import config_of, without_code
 
 from .kit import bert, logits, text, transformers
 
@@ -156,6 +160,49 @@ def test_a_crafted_folder_is_one_sentence(saved, change, luna, reason, monkeypat
     with pytest.raises(LunaError, match=reason):
         load(folder)
     assert not ran.exists()
+
+
+KERNEL = "kernels-community/flash-attn2"  # which transformers would download and import
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"_attn_implementation": KERNEL},
+        {"_attn_implementation_internal": KERNEL},
+        {"attn_implementation": KERNEL},
+        {"_experts_implementation": KERNEL},
+        {"_commit_hash": 3, "_name_or_path": ["x"]},
+        {"text_config": {"_attn_implementation": KERNEL}},
+        {"auto_map": {"AutoModel": "evil.Evil"}},
+    ],
+)
+def test_a_folder_chooses_no_kernel(saved, change, monkeypatch):
+    student, folder = saved
+    asked = []
+    stand_in = types.ModuleType("kernels")
+    stand_in.__spec__ = importlib.machinery.ModuleSpec("kernels", None)
+    stand_in.get_kernel = lambda *names, **_: asked.append(names)
+    monkeypatch.setitem(sys.modules, "kernels", stand_in)
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(config | change), encoding="utf-8")
+    assert torch.equal(logits(load(folder), text()), logits(student, text()))
+    assert config_of(folder)._attn_implementation != KERNEL
+    assert asked == []
+
+
+def test_a_part_of_a_host_chooses_no_kernel():
+    facts = {"a": 1, "parts": [{"_x": 1, "attn_implementation": KERNEL, "b": {"_y": 2, "c": 3}}]}
+    assert without_code(facts) == {"a": 1, "parts": [{"b": {"c": 3}}]}
+
+
+def test_a_pipe_is_not_waited_for(saved):
+    for name in ("model.safetensors", "config.json"):
+        (saved[1] / name).unlink()
+        os.mkfifo(saved[1] / name)
+        with pytest.raises(LunaError, match="no plain file"):
+            load(saved[1])
 
 
 @pytest.mark.parametrize("files", [["x"], {"a": "../model.safetensors"}, {"a": "/x.safetensors"}])
