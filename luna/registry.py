@@ -22,6 +22,7 @@ from luna.method import Method, _classes
 from luna.mixing import Mixer, Place
 from luna.qkv import QKV, Around
 
+TAKEN = "{} names a method '{}', as one of luna is named: give it another name"
 ENTRY_POINTS = "luna.attention"  # of plug-ins, attentions and mixers
 
 
@@ -35,11 +36,13 @@ def names(*, causal: bool = False) -> list[str]:
 def get(name: str) -> type[Method]:
     """The class of a method, imported on first use."""
     if name in _classes:
-        return _classes[name]
+        return _refuse_disguise(name, _classes[name])
     if name not in names():
         raise LunaError(f"unknown attention '{name}'{nearest(name, names())}")
     plugin = _plugins(*sys.path).get(name)
     module = _files().get(name, "")
+    if plugin and module:
+        raise LunaError(TAKEN.format(plugin.value, name))
     where = plugin.value if plugin else f"{module.replace('.', '/')}.py"
     try:
         plugin.load() if plugin else importlib.import_module(module)
@@ -49,7 +52,16 @@ def get(name: str) -> type[Method]:
         ) from error
     if name not in _classes:
         raise LunaError(f"{where} holds no class decorated with @register({name!r})")
-    return _classes[name]
+    return _refuse_disguise(name, _classes[name])
+
+
+def _refuse_disguise(name: str, cls: type[Method]) -> type[Method]:
+    """Give the class, unless another package has named it as a method of luna: its runs would have
+    that method's name and code hash."""
+    module = cls.__module__
+    if module not in (f"luna.attention.{name}", f"luna.mixers.{name}") and name in _files():
+        raise LunaError(TAKEN.format(module, name))
+    return cls
 
 
 def build(name: str, *, n_heads: int, head_dim: int, max_len: int, **settings: Any) -> Attention:

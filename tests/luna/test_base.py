@@ -128,6 +128,27 @@ def test_a_package_outside_adds_a_method(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delitem(sys.modules, "plugged_in")
 
 
+def test_a_package_outside_replaces_no_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its runs would have the name and the code hash of ours."""
+    write(tmp_path, "disguised", MINIMAL.format(name="linear"))
+    info = tmp_path / "disguised-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: disguised\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[luna.attention]\nlinear = disguised:Method\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(luna.registry._classes, "linear", raising=False)
+    importlib.invalidate_caches()
+    message = "disguised.* names a method 'linear', as one of luna is named"
+    with pytest.raises(LunaError, match=message):
+        luna.get("linear")
+    (info / "entry_points.txt").unlink()
+    luna.registry._plugins.cache_clear()
+    importlib.import_module("disguised")  # by itself, or as a class of a notebook
+    with pytest.raises(LunaError, match=message):
+        luna.get("linear")
+    monkeypatch.delitem(sys.modules, "disguised")
+
+
 # ---------------------------------------------------------------------- options
 
 
