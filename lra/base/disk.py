@@ -109,14 +109,19 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
+def plain_file(path: Path) -> Path:
+    """UserError for a pipe, which would be waited for, and for a device, which has no end."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is not a file")
+    return path
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object; None where there is no such file."""
     if not path.exists():
         return None
-    if not path.is_file():  # a pipe would be waited for
-        raise UserError(f"{path} is not a file")
     with readable(path, "remove it and run again"):
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(plain_file(path).read_text(encoding="utf-8"))
         if not isinstance(value, dict):
             raise ValueError("no JSON object")
     return value

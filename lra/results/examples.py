@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from lra.base.disk import plain_file
 from lra.base.errors import UserError, readable
 from lra.data.task import Task
 
@@ -23,6 +26,7 @@ PICTURES = {
     ".webp": "WEBP",
 }
 MOST_PIXELS = 2**24
+LONGEST = 2**30  # letters of a text in a table
 COLUMNS = (["text1", "text2"], ["text"], ["Source"])  # of a table with a head
 
 
@@ -36,7 +40,7 @@ def read_examples(path: Path, task: Task) -> list[tuple[str, Any]]:
         if kind in PICTURES:
             return [(path.name, _whole(path, task))]
         if kind == ".npy":
-            rows = [*np.load(path, allow_pickle=False)]
+            rows = [*np.load(plain_file(path), allow_pickle=False)]
         elif kind in (".tsv", ".csv"):
             rows = _table(path, task)
         else:
@@ -73,13 +77,17 @@ def _text(path: Path) -> str:
 
 
 def _table(path: Path, task: Task) -> list[Any]:
-    table = pd.read_csv(
-        path,
-        sep="," if path.suffix.lower() == ".csv" else "\t",
-        dtype=str,
-        keep_default_na=False,
-        encoding_errors="surrogateescape",
-    )
+    kind = "excel" if path.suffix.lower() == ".csv" else "excel-tab"
+    text = io.StringIO(_text(path).removeprefix("\ufeff"), newline="")
+    csv.field_size_limit(LONGEST)
+    lines = [row for row in csv.reader(text, kind, strict=True) if row]
+    for number, row in enumerate(lines, 1):  # a text with a comma, but without quotes, is cut
+        if len(row) != len(lines[0]):
+            raise UserError(
+                f"row {number} has {len(row)} fields, and the head has {len(lines[0])}: put "
+                'quotes around a text that holds the separator ("a, b")'
+            )
+    table = pd.DataFrame(lines[1:], columns=lines[0] if lines else [])
     for columns in COLUMNS:
         if (len(columns) == 2) is task.dual and {*columns} <= {*table}:
             rows = table[columns].to_numpy().tolist()

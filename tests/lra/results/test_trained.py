@@ -281,6 +281,7 @@ np.save(NUMBER, np.array(7))
     [
         ("a.tsv", b"words\n7\n", r"a\.tsv .*no column is named text.* \['words'\]"),
         ("a.tsv", b'text\n"7\n', r"a\.tsv is damaged or invalid"),
+        ("a.csv", b"text\na,b,c\n", r"a\.csv .*row 2 has 3 fields, and the head has 1"),
         ("a.png", b"%!PS-Adobe-3.0 EPSF-3.0\n", r"a\.png .*cannot identify"),  # for Ghostscript
         ("a.npy", NUMBER.getvalue(), r"a\.npy is damaged or invalid \(iteration over a 0-d"),
         ("a.npy", b"no array", r"a\.npy is damaged or invalid"),
