@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from lra.base.code import UNKNOWN
+from lra.base.disk import plain_file
 from lra.base.errors import UserError, nearest, printable, readable
 from lra.metrics.answers import Answers
 from lra.metrics.words import text_of
@@ -209,7 +210,7 @@ def paths(folder: Path) -> list[Path]:
 def read_sweep(path: Path, *, skip: bool = False) -> list[Record]:
     """Read and check the records of a file with one a line."""
     with readable(path, "it holds no records"):
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = plain_file(path).read_text(encoding="utf-8").split("\n")
     records: list[Record] = []
     shared: dict[str, Any] = {}  # in the first line, where several runs have it
     for number, text in enumerate(lines, 1):
@@ -229,7 +230,7 @@ def read_record(path: Path) -> Record:
     """Read and check the record of a run's folder."""
     where = f"record {path}"
     with readable(where, "remove it, and run the same command again"):
-        return _checked(where, json.loads(path.read_text(encoding="utf-8")), path)
+        return _checked(where, json.loads(plain_file(path).read_text(encoding="utf-8")), path)
 
 
 def _checked(where: str, facts: dict[str, Any], path: Path) -> Record:

@@ -23,6 +23,7 @@ import numpy as np
 
 from lra.base.disk import write_atomically
 from lra.base.errors import UserError, readable
+from lra.base.packed import unpack
 from lra.metrics.answers import Answers
 
 LARGEST = 2**28  # bytes of unpacked answers: a small file can pack any number
@@ -77,11 +78,10 @@ def read_answers(path: Path, run: str, digests: Mapping[str, Any]) -> Answers:
 def _read(path: Path, *version: int) -> dict[str, Answers]:
     """Read the answers of every run in this version of the file."""
     by_run: dict[str, Answers] = {}
-    with zipfile.ZipFile(path) as archive:
-        if sum(part.file_size for part in archive.infolist()) > LARGEST:
-            raise UserError("more bytes than any test set has")
-    with np.load(path, allow_pickle=False) as file:
-        arrays = dict(file)
+    arrays = {
+        name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
+        for name, part in unpack(path, LARGEST).items()
+    }
     for group in {name.partition(".")[0] for name in arrays}:
         prefix = f"{group}."
         found = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
@@ -98,12 +98,18 @@ def _of_group(
 ) -> dict[str, Answers]:
     """Take the answers of every run of a group apart, and refuse what no run can have given."""
     names = [str(run) for run in runs]
+    if {answers.dtype.kind, labels.dtype.kind} - {*"biuf"}:
+        raise UserError("its answers or labels are no numbers")
     if answers.shape != (len(names), *labels.shape):
         raise UserError("it does not have one answer per label")
     if log_p is None or log_p_label is None:
         if answers.dtype.kind != "f" or not np.isfinite(answers).all():
             raise UserError("it holds what is no finite number")
         return {run: Answers(a, labels) for run, a in zip(names, answers, strict=True)}
+    if {answers.dtype.kind, labels.dtype.kind} - {*"iu"} or min(answers.min(), labels.min()) < 0:
+        raise UserError("its answers or labels are no classes")
+    if {log_p.dtype.kind, log_p_label.dtype.kind} - {*"uf"}:
+        raise UserError("it holds what is no log-probability of an answer")
     wrong = answers != labels
     if answers.shape != log_p.shape or len(log_p_label) != wrong.sum():
         raise UserError("it does not have one log-probability per answer")

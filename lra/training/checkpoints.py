@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from lightning_fabric.plugins.io import TorchCheckpointIO
 
 from lra.base.disk import write_atomically
 from lra.base.errors import UserError, first_line
+from lra.base.packed import refuse_packed
 from lra.runs.folder import RunFolder, note_other_code, writing
 
 # SIGHUP of a terminal that is closed; SIGALRM of the kernel at `limit_minutes`.
@@ -136,15 +136,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 def load_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
     """Load a checkpoint; UserError for a damaged file and for one of another run."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if (part := archive.testzip()) is not None:  # torch reads past the checksums
-                raise ValueError(f"{part} has another checksum")
+        refuse_packed(path)
         checkpoint = dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # without torch's text, which advises to trust such a file
         raise UserError(
             f"{path} is damaged, or holds more than tensors and plain values, which is not loaded; "
             "remove it to start from the beginning"
         ) from error
+    weights = checkpoint.get("state_dict")
+    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
+        raise UserError(f"{path} holds no weights: remove it to start from the beginning")
     if run is not None and checkpoint.get("identity") != run:
         raise UserError(
             f"{path} belongs to run {checkpoint.get('identity')}, not to {run}; remove it"
