@@ -119,6 +119,11 @@ class Trained:
             trained.predict(["[MAX 2 9 [MIN 4 7 ] 0 ]"]).classes
         """
         logits = torch.cat([self.logits(batch) for batch in self._batches_of(examples)])
+        if not logits.isfinite().all():
+            raise UserError(
+                f"the network of {self.record.folder} gives what is no finite number: look at the "
+                "loss in its metrics.csv"
+            )
         if isinstance(target := self.task.target, Numbers):
             given = target.given(logits.numpy())
             return Predictions(None, None, numbers=given if target.outputs > 1 else given[:, 0])
@@ -205,8 +210,11 @@ def load_trained(
         torch.manual_seed(run.seed)
         network = build_network(run).to(device, DTYPES[bits] if kind == "true" else None)
     try:
+        for name, value in network.state_dict().items():
+            if isinstance(value, Tensor) and weights[name].is_complex() != value.is_complex():
+                raise TypeError(f"{name} is {weights[name].dtype}, not {value.dtype}")
         network.load_state_dict(weights)
-    except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever a forged file makes of it
         raise UserError(
             f"the weights of {record.folder} do not fit the network of its settings: was the code "
             f"of {run.attention['name']} changed since?"
@@ -233,7 +241,9 @@ def read_finished(folder: Path) -> Record:
 
 def export_network(folder: Path, target: Path) -> list[Path]:
     """Write the network of a finished run, its record and a card into a new folder."""
-    record = read_finished(folder)
+    trained = load_trained(folder)  # only what its record describes is passed on
+    record = trained.record
+    _ = record.answers
     card = CARD.format(
         record=record,
         paper=luna.get(record.attention).paper,
@@ -244,6 +254,9 @@ def export_network(folder: Path, target: Path) -> list[Path]:
         command=record.get("command") or "lra.train",
     )
     files = [*(record.folder / name for name in COPIED), weights_of(record)]
+    for file in files:
+        if file.is_symlink() or file.parent.is_symlink():  # to any file of this machine
+            raise UserError(f"{file} is a link, which is not passed on: put the file itself there")
     names = [str(file.relative_to(record.folder)) for file in files if file.is_file()]
     with lock(target, f"another process is writing {target}; waiting for it"):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
