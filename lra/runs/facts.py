@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,7 @@ from pydantic import (
     WrapValidator,
 )
 
+DATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 LARGEST = 10**18  # no count or measurement of a run comes near it
 WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
 
@@ -25,6 +27,14 @@ def _as_it_was(value: Any, check: Callable[[Any], float]) -> Any:
     """Keep a whole number whole, which pydantic would make a float."""
     check(value)
     return value
+
+
+def read_time(text: Any) -> datetime:
+    """Read a date and a time of this century; Python alone would take weeks, pandas would not."""
+    time = datetime.fromisoformat(text)
+    if not DATED.match(text) or time.year < 2000:
+        raise ValueError(f"{text!r:.40} is no time of a run")
+    return time
 
 
 # A name is part of paths and tables.
@@ -38,7 +48,7 @@ Number = Annotated[float, Field(ge=0, lt=LARGEST), WrapValidator(_as_it_was), AS
 Share = Annotated[float, Field(ge=0, le=1)]
 Score = Annotated[float, Field(gt=-LARGEST, lt=LARGEST)]  # in the unit of its metric
 # With a zone, so that it can be compared with other machines'; pydantic alone would read numbers.
-Time = Annotated[AwareDatetime, BeforeValidator(lambda t: datetime.fromisoformat(t))]
+Time = Annotated[AwareDatetime, BeforeValidator(read_time)]
 Point = Annotated[tuple[Whole, Score], Field(strict=False)]  # step and score; JSON has lists
 Group = dict[str, Any]
 
@@ -103,15 +113,23 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def dotted_key(value: Any) -> str | None:
-    """Find a key that has a dot itself, so that dotted names would be ambiguous."""
+    """Find a key that has a dot itself or is empty, so that dotted names would be ambiguous."""
     groups = [value]
     while groups:
         for key, inner in groups.pop().items():
-            if "." in key:
+            if "." in key or not key:
                 return str(key)
             if isinstance(inner, dict):
                 groups.append(inner)
     return None
+
+
+def shared_name(a: Any, b: Any, name: str = "") -> str | None:
+    """Find a dotted name that is in both groups with other values."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        names = (shared_name(a[key], b[key], f"{name}.{key}") for key in a.keys() & b.keys())
+        return next(filter(None, names), None)
+    return None if a == b or isinstance(a, dict) or isinstance(b, dict) else name[1:]
 
 
 def without_dots(facts: Any) -> Any:

@@ -33,6 +33,7 @@ from lra.runs.facts import (
     dotted_key,
     find_fact,
     refuse_steering,
+    shared_name,
 )
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
 
@@ -175,6 +176,7 @@ class RunRecord(Facts, extra="forbid"):
     """A task, a metric, a method, and the stages that were scored: what every run has."""
 
     repeats: ClassVar[dict[str, str]]  # fact -> setting that it is equal to
+    known: ClassVar[set[str]]  # the groups of its settings
 
     schema_: Literal[2] = Field(alias="schema")
     kind: Literal["training", "conversion"]
@@ -213,7 +215,11 @@ class RunRecord(Facts, extra="forbid"):
         record, settings = check(facts), facts["settings"]
         refuse_steering(facts)
         if (key := dotted_key(facts)) is not None:
-            raise ValueError(f"its key {key!r:.200} has a dot, so that no name of a fact is clear")
+            raise ValueError(
+                f"its key {key!r:.200} has a dot or is empty: no name of a fact is clear"
+            )
+        if unknown := settings.keys() - cls.known:
+            raise ValueError(f"its settings have {min(unknown)!r:.200}, which no run has")
         if "${" in str(settings):  # would be looked up in this machine's environment
             raise ValueError("its settings hold an interpolation, ${..}")
         for fact, setting in cls.repeats.items():
@@ -222,6 +228,8 @@ class RunRecord(Facts, extra="forbid"):
                 raise ValueError(
                     f"its {fact} is {value!r:.200}, but in its settings it is {expected!r:.200}"
                 )
+        if (name := shared_name(settings, facts)) is not None:  # tables show one of both
+            raise ValueError(f"its {name:.200} is not that of its settings")
         expected = identity_of(settings, find_fact(facts, "data.fingerprint"))
         if record.identity != expected:
             raise ValueError(
@@ -280,6 +288,11 @@ class TrainingRecord(RunRecord):
         "pretraining.batch": "pretrain.recipe.batch",
     }
 
+    known: ClassVar = {
+        *("task", "attention", "model", "protocol", "steps_share", "precision", "metrics"),
+        *("processes", "pretrain", "optimizer", "schedule", "callbacks", "debug"),
+    }
+
     kind: Literal["training"]
     select: Literal["best", "last"]
     protocol: Protocol
@@ -301,6 +314,7 @@ class TrainingRecord(RunRecord):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> TrainingRecord:
         self._check_curve()
+        self._check_counts()
         if self.times.finished is None:
             raise ValueError("times.finished is missing")
         if self.times.begun is None and self.times.finished >= BEGUN_SINCE:
@@ -318,6 +332,16 @@ class TrainingRecord(RunRecord):
         yield "dev.score", self.dev.score if self.dev else None
         for i, (_, score) in enumerate(self.curve):
             yield f"curve.{i}.1", score
+
+    def _check_counts(self) -> None:
+        """A score on dev, or of a checkpoint that has no answers, has to be one of its counts."""
+        dated = self.times.finished
+        if (self.dev is None or not self.curve) and dated and dated >= BEGUN_SINCE:
+            raise ValueError("it has no scores on dev")
+        if self.metric.name == "accuracy":
+            for name, part in {"dev": self.dev, **self.stages}.items():
+                if part is not None and (part.right is None or not part.scored):
+                    raise ValueError(f"{name} does not say how many of how many are right")
 
     def _check_curve(self) -> None:
         every = find_fact(self.settings.model_extra, "protocol.evaluation.every")
@@ -344,6 +368,7 @@ class ConversionRecord(RunRecord):
     epoch."""
 
     repeats: ClassVar = {"attention": "attention", "task": "task", "model": "model"}
+    known: ClassVar = {"task", "attention", "model", "recipe", "teacher"}
 
     kind: Literal["conversion"]
     settings: ConversionSettings

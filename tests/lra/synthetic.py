@@ -130,7 +130,7 @@ def scores(accuracy: float) -> dict[str, Any]:
         "floor": 10.0,
         "select": "best",
         "stages": {"last": stage(accuracy - 0.01) | {"loss": 1.6}, "best": best},
-        "dev": {"score": best["score"], "step": 100},
+        "dev": stage(accuracy) | {"step": 100},
         "curve": [[50, best["score"] / 2], [100, best["score"]]],
     }
 

@@ -82,7 +82,10 @@ def test_records_in_no_table_are_listed(results: Path, capsys: Capture):
 def test_a_forged_record_stops_the_tables(results: Path, capsys: Capture):
     path = results / "records" / "mine.jsonl"
     first, *others = (record.facts for record in read_sweep(path))
-    forged = [first | {"dev": first["dev"] | {"score": 99.0}}, *others]  # with fitting digests
+    forged = [
+        first | {"dev": first["dev"] | {"score": 50.0, "right": 1000}},
+        *others,
+    ]  # with fitting digests
     path.write_text("\n".join(lines_of(forged)), encoding="utf-8")
     assert main(["table", "--check", "--results", str(results)]) == 2
-    assert "best dev score is 99" in capsys.readouterr().err
+    assert "best dev score is 50" in capsys.readouterr().err

@@ -111,6 +111,10 @@ def test_a_setting_may_vary_where_the_table_says_so(make: Make, runs: Path):
         table(runs, where={LR: 0.1})
 
 
+def on_dev(share: float) -> dict[str, float]:
+    return {"dev__score": 100 * share, "dev__right": round(2000 * share)}
+
+
 def test_columns_at_the_rate_that_dev_chooses(make: Make, runs: Path):
     """At 64 pairs a rate is best on dev but not on test; one with the best seed of all lacks the
     other, because it diverged."""
@@ -121,8 +125,8 @@ def test_columns_at_the_rate_that_dev_chooses(make: Make, runs: Path):
         (8, 0.1, 0.9, 0.95),
     ]:
         for seed in (1, 2):
-            make("luna", test, lr=lr, seed=seed, pairs=pairs, dev__score=100 * dev)
-    make("luna", 0.6, lr=0.4, seed=1, pairs=64, dev__score=99.0)
+            make("luna", test, lr=lr, seed=seed, pairs=pairs, **on_dev(dev))
+    make("luna", 0.6, lr=0.4, seed=1, pairs=64, **on_dev(0.99))
     make("linear", 0.4, lr=0.4, seed=1, pairs=64)
     shown = table(runs, columns="task.pairs", choose=LR)
     assert (shown.columns, shown.axis) == (["pairs=8", "pairs=64", "pairs=128"], "pairs")

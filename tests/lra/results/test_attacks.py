@@ -29,6 +29,7 @@ from ..synthetic import Make, add_answers, edit
 from .conftest import answered
 
 BEFORE = {"started": "2026-01-02T00:00:00+0000", "finished": "2026-01-01T00:00:00+0000"}
+DECEMBER = "2026-12-02T00:00:00+0000"
 REFUSED = [  # when a record is read, whoever made its digest
     ({"schema": 99}, "schema is 99: input should be 2"),
     ({"status": "running"}, "status is 'running': input should be 'finished'"),
@@ -53,6 +54,18 @@ REFUSED = [  # when a record is read, whoever made its digest
         {"dev": {"score": 77.7, "step": 100, "examples": 500, "scored": 500, "right": 388}},
         "dev: it",
     ),
+    ({"dev": {"score": 77.7, "step": 100}}, "dev does not say how many of how many are right"),
+    ({"stages__last": {"score": 1.0}}, "last does not say how many of how many are right"),
+    (
+        {"times": {"begun": DECEMBER, "finished": DECEMBER}, "curve": [], "seconds": {}},
+        "it has no scores on dev",
+    ),
+    ({"data__": 1}, "its key '' has a dot or is empty"),
+    ({"settings__row": "a"}, "its settings have 'row', which no run has"),
+    ({"settings__dev": {"score": 99.0}}, "its settings have 'dev', which no run has"),
+    ({"protocol__recipe": {"lr": 9.0}}, "its protocol.recipe.lr is not that of its settings"),
+    ({"times__finished": "0001-01-01T00:00:00+00:00"}, "is no time of a run"),
+    ({"times__finished": "2026-W30-4T10:00:00+00:00"}, "is no time of a run"),
     ({"run": "another-seed-1"}, "its run is another-seed-1, but it is that of run"),
     ({"data__one.two": 1}, "its key 'one.two' has a dot"),
     ({"steps_per_second": float("inf")}, "steps_per_second is inf"),
@@ -112,6 +125,7 @@ CONVERSIONS = [
     ({"labels": {"b": [1]}, "predictions": {"a": [1]}}, "one prediction per label"),
     ({"labels": 5}, "labels is 5"),
 ]
+ON_DEV = {"score": 90.0, "step": 100, "scored": 10, "right": 9}
 FORGED: list[tuple[dict[str, Any], str]] = [  # which other numbers of the record contradict
     (
         {
@@ -126,7 +140,7 @@ FORGED: list[tuple[dict[str, Any], str]] = [  # which other numbers of the recor
         {"stages__best__predicted": [2000] + [0] * 9},
         r"its answers are \[200, .*, but it says \[2000, 0",
     ),
-    ({"dev": {"score": 90.0, "step": 100}}, "best dev score is 90, but 40 follows"),
+    ({"dev": ON_DEV}, "best dev score is 90, but 40 follows"),
     ({"stages__best__step": 200}, "its best checkpoint is of step 200, but it has 100 steps"),
     ({"stages__last__step": 200}, "its last checkpoint is of step 200, but it has 100 steps"),
     (
@@ -246,15 +260,27 @@ def test_a_lone_conversion_has_the_labels_of_its_task(
         audit.check_records([record], tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize("of", ["seed", "method"])
+@pytest.mark.parametrize("of", ["seed", "method", "option"])
 def test_one_runs_answers_are_no_other_runs(proof, of: str):
     logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
     answers = Classes(10).store(logits, torch.arange(2000) % 10)
     same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
-    other = {"seed": 2} if of == "seed" else {"attention": "linear"}
-    runs = [proof(**same), proof(**same, **other)]
+    other = {
+        "seed": {"seed": 2},
+        "method": {"attention": "linear"},
+        "option": {"options": {"M": 64}},
+    }
+    runs = [proof(**same), proof(**same, **other[of])]
     with pytest.raises(UserError, match=f"its answers are those of another run, {runs[0].run}"):
         audit.refuse_contradictions(runs)
+
+
+def test_another_evaluation_of_the_same_function_may_answer_alike(proof):
+    logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
+    answers = Classes(10).store(logits, torch.arange(2000) % 10)
+    same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
+    runs = [proof(**same, options={"evaluate": how}) for how in ("exact", "pieces")]
+    audit.refuse_contradictions(runs)
 
 
 def test_networks_that_are_sure_of_all_may_answer_alike(proof):

@@ -103,7 +103,8 @@ def test_the_rule_of_early_stopping(small, monkeypatch, capsys):
     def scored(module: LRAModule) -> None:
         usual(module)
         if not module.trainer.testing and module.trainer.global_step in SCORES:
-            module.evaluated["dev"] = {"score": SCORES[module.trainer.global_step]}
+            score = SCORES[module.trainer.global_step]
+            module.evaluated["dev"] = {"score": score, "right": int(score), "scored": 100}
 
     monkeypatch.setattr(LRAModule, "on_validation_epoch_end", scored)
     words = ("callbacks=early_stopping", "callbacks.early_stopping.patience=2")
