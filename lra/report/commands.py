@@ -102,14 +102,16 @@ def tables_of(results: Path) -> tuple[pd.DataFrame, list[Table]]:
     from lra.report.specs import specs
     from lra.results import audit
     from lra.results.frame import frame_of
-    from lra.results.record import read_all
+    from lra.results.record import read_all, without_other_outcomes
 
     folder = results / "records"
     if not folder.is_dir():
         raise UserError(f"{folder} does not exist; make it from finished runs: lra records export")
     records = read_all([folder])
+    if not records:
+        raise UserError(f"{folder} holds no record; make it from finished runs: lra records export")
     audit.refuse_contradictions(records)
-    runs = frame_of(records)
+    runs = frame_of(without_other_outcomes(records))
     return runs, build_all(specs(results), runs, folder)
 
 

@@ -20,8 +20,9 @@ from lra.report.render import EFFECT, EFFECTS, WRITERS, lines_of, wide
 from lra.report.specs import TableSpec, below, select, specs
 from lra.report.table import Table, differing, is_option, short_name
 from lra.report.trainings import build, compared
+from lra.results import audit
 from lra.results.frame import frame_of
-from lra.results.record import load_records
+from lra.results.record import first_finished, read_all
 from lra.runs.schema import TRAINING
 
 # Facts that the notes of every table show; a title has the others in which tables differ.
@@ -69,7 +70,8 @@ def print_tables(a: Namespace) -> None:
 def tables_of_runs(a: Namespace) -> list[Table]:
     """The tables of the runs that the options name. Runs that differ in more than the attention,
     its options, the seed and what `--vary` names never share one."""
-    runs = frame_of(load_records([a.runs], skip=True))
+    records = audit.without_contradictions(read_all([a.runs], skip=True))
+    runs = frame_of(first_finished(records, same=4))
     if runs.empty:
         raise UserError(f"{a.runs} holds no finished run; train one first: lra train")
     for option in ("task", "attention"):

@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from lra import data
-from lra.base.errors import UserError, readable
+from lra.base.errors import UserError, printable, readable
 from lra.data.arrays import Prepared
 from lra.metrics.answers import Answers
 from lra.metrics.metric import Metric, get, names
@@ -35,20 +36,41 @@ from lra.runs.schema import CONVERSION, TRAINING
 PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
 CLOCKS = timedelta(days=1)  # by which those of two machines may differ
 DISTINCT = 10  # of fewer different log-probabilities two runs may have the same by chance
+SAME_NUMBERS = ("evaluate", "chunk")  # options of how something is computed, not of what
 
 Problems = Iterable[tuple[Record, str]]
 
 
 def refuse_contradictions(records: Sequence[Record]) -> None:
     """UserError with every record that contradicts itself, its answers or other records."""
-    _refuse(
-        itertools.chain(
-            ((r, reason) for r in records if r.kind == TRAINING for reason in _training(r)),
-            _impossible_times(records),
-            _other_labels(records),
-            _copied_answers(records),
-        )
-    )
+    _refuse(itertools.chain(_alone(records), _together(records)))
+
+
+def without_contradictions(records: Sequence[Record]) -> list[Record]:
+    """Leave those records out, and say so."""
+    for problems in (_alone, _together):
+        reasons: dict[int, str] = {}
+        for record, reason in problems(records):
+            reasons.setdefault(id(record), f"left out: {record.where} cannot be right: {reason}")
+        for line in reasons.values():
+            print(printable(line), file=sys.stderr)
+        records = [record for record in records if id(record) not in reasons]
+    return list(records)
+
+
+def _alone(records: Sequence[Record]) -> Problems:
+    for record in records:
+        if record.kind == TRAINING:
+            try:
+                yield from ((record, reason) for reason in _training(record))
+            except UserError as error:  # of its answers
+                yield record, str(error)
+
+
+def _together(records: Sequence[Record]) -> Problems:
+    yield from _impossible_times(records)
+    yield from _other_labels(records)
+    yield from _copied_answers(records)
 
 
 def check_records(
@@ -183,12 +205,13 @@ def _other_labels(records: Sequence[Record]) -> Problems:
 
 def _copied_answers(records: Sequence[Record]) -> Problems:
     """Find runs whose answers are, to the last log-probability, those of a run of another seed,
-    method, recipe or data set. Where a network is sure of everything they may be."""
+    method, option, model, recipe or data set. Where a network is sure of everything they may be."""
     first: dict[str, tuple[Any, Record]] = {}
     for r in records:
         if digest := r.get("answers.packed"):
-            recipe = r.get("settings.protocol.recipe")
-            origin = r["seed"], r.attention, r["data.fingerprint"], recipe
+            options = {k: v for k, v in r["attention"].items() if k not in SAME_NUMBERS}
+            decisive = (r.get(f"settings.{key}") for key in ("model", "protocol.recipe"))
+            origin = r["seed"], options, r["data.fingerprint"], *decisive
             there, other = first.setdefault(digest, (origin, r))
             if origin != there and len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
                 yield r, f"its answers are those of another run, {other.run}"

@@ -104,17 +104,19 @@ def _copy(arguments: argparse.Namespace) -> None:
         raise UserError(f"name a file, such as {target}/mine.jsonl, not the folder {target}")
     sources_of = {target: sources} if target else targets(sources, arguments.into)
     copied, where = export(sources_of, replace=replace), ", ".join(map(str, sources_of))
-    print(f"{len(copied['new'])} new records in {where}, {len(copied['known'])} already there")
+    counts = f"{len(copied['new'])} new records in {where}, {len(copied['known'])} already there"
+    print(printable(counts))
     for record in copied["other"]:
         end = "replaced by it" if replace else "kept (import --replace takes it)"
-        print(f"  {record.where} has another outcome than the record there, which is {end}")
+        line = f"  {record.where} has another outcome than the record there, which is {end}"
+        print(printable(line))
 
 
 def _check(arguments: argparse.Namespace) -> None:
     from lra.results import audit
-    from lra.results.record import load_records
+    from lra.results.record import other_outcomes, read_all
 
-    records = load_records(arguments.folders)
+    records = read_all(arguments.folders)  # every copy of a run, as tables may take any
     folders = Path(arguments.data_dir), arguments.conversion_data
     counts = audit.check_records(records, *folders, reevaluate=arguments.reevaluate)
     print(
@@ -122,6 +124,8 @@ def _check(arguments: argparse.Namespace) -> None:
         f"prepared data, {counts[audit.RECOMPUTED]} from their answers, {counts[audit.TRUSTED]} "
         "are trusted, as they have no answers or a metric that is not known here"
     )
+    for record, first in other_outcomes(records):
+        print(printable(f"  {record.where} has another outcome than {first.where}, which counts"))
 
 
 def _migrate(arguments: argparse.Namespace) -> None:

@@ -84,6 +84,11 @@ class Record:
         return float(self["score"])
 
     @property
+    def outcome(self) -> tuple[Any, ...]:
+        """What two records of the same run have in common."""
+        return self.score, self.stage.get("loss"), self.get("answers.packed")
+
+    @property
     def score_text(self) -> str:
         """`41.05 %`"""
         return self.text(self.score)
@@ -237,6 +242,23 @@ def _checked(where: str, facts: dict[str, Any], path: Path) -> Record:
     check_digest(facts)
     check_record(where, facts)
     return Record(facts, path)
+
+
+def other_outcomes(records: Sequence[Record]) -> list[tuple[Record, Record]]:
+    """Find records of a run that was recorded before with another outcome, and that first record:
+    nobody can repeat a run, or copy it elsewhere, until they like its number."""
+    first = {r.key: r for r in first_finished(records, same=4)}
+    return [(r, first[r.key]) for r in records if r.outcome != first[r.key].outcome]
+
+
+def without_other_outcomes(records: Sequence[Record]) -> list[Record]:
+    """Leave those out, and say so."""
+    others = other_outcomes(records)
+    for record, first in others:
+        line = f"left out: {record.where} has another outcome than {first.where}, which is older"
+        print(printable(line), file=sys.stderr)
+    left_out = {id(record) for record, _ in others}
+    return [r for r in records if id(r) not in left_out]
 
 
 # ---------------------------------------------------------------------- lines of a sweep

@@ -12,6 +12,7 @@ test sets of fewer than SMALL labels it is -log p itself.
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -30,15 +31,18 @@ LARGEST = 2**28  # bytes of unpacked answers: a small file can pack any number
 JOINED = "log_p_label"  # one run after the other; of all else a row per run
 
 
-def write_answers(path: Path, answers: Mapping[str, Answers]) -> None:
-    """Write the answers of runs by their names. The same answers always give the same bytes."""
-    groups = defaultdict[str, list[str]](list)
-    for run, of_run in answers.items():
-        groups[of_run.digests()["labels"]].append(run)
+def write_answers(
+    path: Path, answers: Mapping[str, Answers], before: Mapping[str, Answers] | None = None
+) -> None:
+    """Write the answers of runs by their names, and those of `before` too, which may be of the same
+    runs. The same answers always give the same bytes."""
+    groups = defaultdict[str, list[tuple[str, Answers]]](list)
+    for run, of_run in [*answers.items(), *(before or {}).items()]:
+        groups[of_run.digests()["labels"]].append((run, of_run))
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for group, runs in sorted(groups.items()):
-            for name, values in _arrays(runs, [answers[run] for run in runs]):
+            for name, values in _arrays(*map(list, zip(*runs, strict=True))):
                 part = zipfile.ZipInfo(f"{group}.{name}.npy")  # its date is always 1980
                 part.compress_type = zipfile.ZIP_LZMA
                 with archive.open(part, "w") as file:
@@ -50,7 +54,7 @@ def rename_answers(path: Path, names: Mapping[str, str]) -> None:
     """Give the runs of a file other names."""
     with readable(path, "export the runs again"):
         status = path.stat()
-        there = _read(path, status.st_mtime_ns, status.st_size)
+        there = {run: given[0] for run, given in _read(path, *version_of(status)).items()}
     write_answers(path, {names.get(run, run): answers for run, answers in there.items()})
 
 
@@ -67,17 +71,21 @@ def _arrays(runs: list[str], several: list[Answers]) -> Iterator[tuple[str, np.n
 def read_answers(path: Path, run: str, digests: Mapping[str, Any]) -> Answers:
     """Read the answers of one run; UserError if they are not those of its record."""
     with readable(path, "export the runs again, or train this one again"):
-        status = path.stat()
-        answers = _read(path, status.st_mtime_ns, status.st_size).get(run)
-        if answers is None or not answers.digests().items() <= digests.items():
-            raise UserError("these are not the answers of the record beside it")
-    return answers
+        for answers in _read(path, *version_of(path.stat())).get(run, ()):
+            if answers.digests().items() <= digests.items():
+                return answers
+        raise UserError("these are not the answers of the record beside it")
+
+
+def version_of(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, *version: int) -> dict[str, Answers]:
-    """Read the answers of every run in this version of the file."""
-    by_run: dict[str, Answers] = {}
+def _read(path: Path, *version: int) -> dict[str, list[Answers]]:
+    """Read the answers of every run in this version of the file; of one that was being replaced,
+    when the process died, both."""
+    by_run = defaultdict[str, list[Answers]](list)
     arrays = {
         name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
         for name, part in unpack(path, LARGEST).items()
@@ -85,8 +93,9 @@ def _read(path: Path, *version: int) -> dict[str, Answers]:
     for group in {name.partition(".")[0] for name in arrays}:
         prefix = f"{group}."
         found = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
-        by_run |= _of_group(**found)
-    return by_run
+        for run, of_run in _of_group(**found):
+            by_run[run].append(of_run)
+    return dict(by_run)
 
 
 def _of_group(
@@ -95,7 +104,7 @@ def _of_group(
     answers: np.ndarray,
     log_p: np.ndarray | None = None,
     log_p_label: np.ndarray | None = None,
-) -> dict[str, Answers]:
+) -> Iterator[tuple[str, Answers]]:
     """Take the answers of every run of a group apart, and refuse what no run can have given."""
     names = [str(run) for run in runs]
     if {answers.dtype.kind, labels.dtype.kind} - {*"biuf"}:
@@ -105,7 +114,8 @@ def _of_group(
     if log_p is None or log_p_label is None:
         if answers.dtype.kind != "f" or not np.isfinite(answers).all():
             raise UserError("it holds what is no finite number")
-        return {run: Answers(a, labels) for run, a in zip(names, answers, strict=True)}
+        yield from ((run, Answers(a, labels)) for run, a in zip(names, answers, strict=True))
+        return
     if {answers.dtype.kind, labels.dtype.kind} - {*"iu"} or min(answers.min(), labels.min()) < 0:
         raise UserError("its answers or labels are no classes")
     if {log_p.dtype.kind, log_p_label.dtype.kind} - {*"uf"}:
@@ -119,4 +129,4 @@ def _of_group(
         raise UserError("it holds what is no log-probability of an answer")
     of_labels = np.split(log_p_label, wrong.sum(1).cumsum()[:-1])
     parts = zip(names, answers, log_p, of_labels, strict=True)
-    return {run: Answers(a, labels, p, p_label) for run, a, p, p_label in parts}
+    yield from ((run, Answers(a, labels, p, p_label)) for run, a, p, p_label in parts)
