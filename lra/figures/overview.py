@@ -14,13 +14,13 @@ from lra.base.errors import UserError
 from lra.bench.result import BenchResult, title_of
 from lra.data.prepare import with_fingerprint
 from lra.data.registry import get
-from lra.data.rules import FILE, read_scores
 from lra.figures import style as look
 from lra.figures.bench import costs_of
 from lra.figures.style import INK, LUNA, NOTE, OTHERS, save_figure
 from lra.figures.tables import write_figures
 from lra.report.commands import tables_of
 from lra.report.published import published
+from lra.report.rules import read_rules
 from lra.report.table import Table, is_mixed, of_both_kinds, rounded
 from lra.results.frame import frame_of
 from lra.results.record import load_records
@@ -68,7 +68,7 @@ def draw_rules(results: Path, runs: pd.DataFrame, _: Any, out: Path) -> list[Pat
     """ListOps at the benchmark's length: rules, published rows and runs, on one axis."""
     scored = [
         line
-        for line in read_scores(results / FILE)
+        for line in read_rules(results)
         if "balanced" not in line["options"] and LENGTHS.items() <= line["options"].items()
     ]
     rules = next((line["rules"] for line in scored if line["options"]["brackets"] == "keep"), None)
@@ -239,7 +239,7 @@ def draw_depth(arguments: Namespace) -> list[Path]:
     runs = runs[(runs[[*PLAIN]] == pd.Series(PLAIN)).all(axis=1)]
     fingerprint, out = runs["fingerprint"].iloc[0], arguments.out
     data = with_fingerprint(Path(arguments.data_dir), "listops", fingerprint)
-    scored = [s for s in read_scores(arguments.results / FILE) if s["fingerprint"] == fingerprint]
+    scored = [s for s in read_rules(arguments.results) if s["fingerprint"] == fingerprint]
     if data is None:
         options = " ".join(f"{k}={v}" for k, v in scored[0]["options"].items())
         raise UserError(f"prepare the data of these runs: lra data prepare listops {options}")

@@ -21,19 +21,22 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from lra.base.errors import UserError, readable
+from lra.base.yaml_data import read_yaml
 from lra.report.table import Table
 from lra.report.values import Value, value_of
 from lra.runs.facts import refuse_steering
 
 FILE = "claims.yaml"
 NAMED = re.compile(r"\{([^{}]+)\}")
+FORM = re.compile(r"\+?,?(\.\d)?[dfg]?")
+LONGEST = 500  # letters of a formula
 WRITTEN = r"([-+−~≈]?\d[\d.,]*(?: ± \d[\d.]*)?(?:[,;] ?\d[\d.,]*(?: ± \d[\d.]*)?)*)"
 # A measured number: with a fraction, a deviation or a percent sign behind it.
 MEASURED = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*\.\d+(?![\w.]*\w)|(?<![\w.])\d[\d,]*(?= %)")
@@ -45,6 +48,15 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from error
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
 Texts = Annotated[list[str], BeforeValidator(_listed)]
 
 
@@ -64,7 +76,7 @@ class Claims(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     pages: list[str] = []
-    apart: list[str] = []
+    apart: list[Pattern] = []
     claims: list[Claim] = []
 
 
@@ -74,7 +86,7 @@ def read_claims(results: Path) -> Claims:
     if not path.exists():
         return Claims()
     with readable(path, "lra/report/claims.py explains its fields"):
-        listed = yaml.safe_load(path.read_text(encoding="utf-8"))
+        listed = read_yaml(path)
         refuse_steering(listed)
         return Claims.model_validate(listed)
 
@@ -83,7 +95,7 @@ def checked(results: Path, tables: Sequence[Table]) -> tuple[dict[Path, str], li
     """The pages with the numbers of today, and what is wrong whatever numbers stand there."""
     claims, root = read_claims(results), results.parent
     named = {*claims.pages, *(page for claim in claims.claims for page in claim.pages)}
-    pages = {page: (root / page).read_text(encoding="utf-8") for page in sorted(named)}
+    pages = {page: _page(root, page).read_text(encoding="utf-8") for page in sorted(named)}
     said: dict[str, list[tuple[int, int]]] = {page: [] for page in pages}
     problems: list[str] = []
     for claim in claims.claims:
@@ -105,6 +117,15 @@ def checked(results: Path, tables: Sequence[Table]) -> tuple[dict[Path, str], li
     for page in claims.pages:
         problems += _unclaimed(page, pages[page], said[page], claims.apart)
     return {root / page: text for page, text in pages.items()}, problems
+
+
+def _page(root: Path, page: str) -> Path:
+    """The place of a page, which is written: a text of this project."""
+    path = root / page
+    inside = path.resolve().is_relative_to(root.resolve())
+    if not (inside and path.suffix == ".md" and path.is_file()):
+        raise UserError(f"a claim names the page {page}, which is no .md file of {root.resolve()}")
+    return path
 
 
 def _short(text: str) -> str:
@@ -129,7 +150,12 @@ def numbers_of(says: str, values: Mapping[str, Value]) -> list[str]:
     for place in NAMED.findall(" ".join(says.split())):
         formula, colon, form = place.partition(":")
         value = evaluate(formula, values)
-        text = format(value, form) if colon else str(value)
+        if colon and not (FORM.fullmatch(form) and isinstance(value, Real)):
+            raise UserError(f"a claim cannot be written: '{place}' has no form such as .1f or +.2f")
+        try:
+            text = format(value, form) if colon else str(value)
+        except ValueError as error:
+            raise UserError(f"a claim cannot be written: '{place}': {error}") from error
         numbers.append(text.replace("-", "−"))
     return numbers
 
@@ -181,8 +207,13 @@ def evaluate(formula: str, values: Mapping[str, Value]) -> Any:
     """Compute a formula of values: their fields, numbers, arithmetic, comparisons, and, or, not,
     min, max, abs, round. Nothing else: a claim runs no code."""
     try:
+        if len(formula) > LONGEST:
+            raise ValueError(f"it has more than {LONGEST} letters")
         return _evaluated(ast.parse(formula.strip(), mode="eval").body, values)
-    except (SyntaxError, KeyError, AttributeError, TypeError, ZeroDivisionError) as error:
+    except (
+        *(SyntaxError, KeyError, AttributeError, TypeError, ValueError),
+        *(ArithmeticError, RecursionError, MemoryError),
+    ) as error:
         raise UserError(f"a claim cannot be computed: {formula!r}: {error}") from error
 
 
@@ -197,7 +228,10 @@ def _evaluated(node: ast.expr, values: Mapping[str, Value]) -> Any:
         case ast.UnaryOp(op=op, operand=inner):
             return OPERATORS[type(op)](_evaluated(inner, values))
         case ast.BinOp(left=left, op=op, right=right):
-            return OPERATORS[type(op)](_evaluated(left, values), _evaluated(right, values))
+            numbers = [_evaluated(part, values) for part in (left, right)]
+            if not all(isinstance(number, Real) for number in numbers):
+                raise TypeError("texts are compared, and not computed with")  # 'a' * 10**9
+            return OPERATORS[type(op)](*numbers)
         case ast.BoolOp(op=op, values=parts):
             every = [bool(_evaluated(part, values)) for part in parts]
             return all(every) if isinstance(op, ast.And) else any(every)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from lra.base import groups
 from lra.base.errors import UserError, readable
+from lra.base.yaml_data import read_yaml
 from lra.runs.facts import refuse_steering
 
 SPECS = Path(__file__).with_name("tables.yaml")
@@ -42,7 +42,7 @@ def specs(results: Path) -> list[TableSpec]:
     path = results / "tables.yaml"
     path = path if path.exists() else SPECS
     with readable(path, "lra/report/tables.yaml explains the fields"):
-        listed = yaml.safe_load(path.read_text(encoding="utf-8"))
+        listed = read_yaml(path)
         entries = TypeAdapter(list[TableSpec]).validate_python(listed, strict=True)
         refuse_steering(listed)
         names = [spec.name for spec in entries]

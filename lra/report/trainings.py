@@ -13,11 +13,10 @@ import pandas as pd
 
 from lra.base.errors import UserError
 from lra.data.registry import BUILTIN
-from lra.data.rules import FILE as RULES
-from lra.data.rules import read_scores
 from lra.report.effects import effects
 from lra.report.notes import compute_class, training_notes
 from lra.report.rows import NAMES, rows_and_scores, with_published
+from lra.report.rules import read_rules
 from lra.report.specs import TableSpec
 from lra.report.table import (
     PARTS,
@@ -211,7 +210,7 @@ def compared(
 def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.DataFrame:
     """The scores of rules on the data of each column, what each rule reads, and whether it is a
     bound of what any method can score."""
-    scored = {line["fingerprint"]: line["rules"] for line in read_scores(folder / RULES)}
+    scored = {line["fingerprint"]: line["rules"] for line in read_rules(folder)}
     data_of = runs.groupby("column")["fingerprint"].first()
     lines: dict[str, dict[str, Any]] = {}
     for column in columns:

@@ -46,6 +46,8 @@ def value_of(source: Mapping[str, Any], tables: Sequence[Table], results: Path) 
         return KINDS[kinds[0]](source, tables, results)
     except KeyError as error:
         raise UserError(f"a claim's value lacks {error}: {dict(source)}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"a claim's value cannot be found ({error}): {dict(source)}") from error
 
 
 def _table(name: str, tables: Sequence[Table]) -> Table:

@@ -23,6 +23,7 @@ import numpy as np
 
 from lra.base.disk import disk_errors, write_atomically, write_json
 from lra.base.errors import UserError, readable
+from lra.base.yaml_data import read_yaml
 from lra.metrics.metric import facts_of, get
 from lra.metrics.target import target_class
 from lra.results.record import Record, lines_of, merged
@@ -180,7 +181,7 @@ def _rename_run(folder: Path, before: Facts, after: Facts) -> None:
         write_atomically(metrics, _in_percent(metrics.read_text(encoding="utf-8")).encode())
     if (config := folder / "config.yaml").exists():
         with readable(config, "remove it"):
-            facts = yaml.safe_load(config.read_text(encoding="utf-8"))
+            facts = read_yaml(config)
         facts["settings"] = after["settings"]
         write_atomically(config, yaml.safe_dump(facts, sort_keys=False).encode())
     for checkpoint in folder.glob("checkpoints/*.ckpt"):

@@ -34,6 +34,7 @@ from lra.base.code import CHOSEN, PRETRAINING, SHARED, code_of, find_source, has
 from lra.base.config import Objective
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.base.errors import UserError, readable
+from lra.base.yaml_data import read_yaml
 from lra.metrics.words import text_of
 from lra.settings.experiment import SCHEMA_VERSION, plain
 
@@ -201,7 +202,7 @@ def data_dir_of(folder: Path) -> str:
     if not config.is_file():
         return "data"
     with readable(config, "remove it"):
-        return str(yaml.safe_load(config.read_text(encoding="utf-8"))["data_dir"])
+        return str(read_yaml(config)["data_dir"])
 
 
 def find(run: Run) -> RunFolder | None:
