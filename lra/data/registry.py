@@ -83,9 +83,9 @@ def get(name: str) -> Task:
     if entry is not None and name not in _registered:
         try:
             register(entry.load())
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # whatever a broken file raises
             raise UserError(
-                f"task '{name}' of {entry.value} cannot be imported: {error}"
+                f"task '{name}' of {entry.value} cannot be imported: {first_line(error)}"
             ) from error
     if name not in _registered:
         raise UserError(f"unknown task '{name}'{nearest(name, names())}")

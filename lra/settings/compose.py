@@ -56,7 +56,10 @@ def composed(words: Sequence[str]) -> DictConfig:
         raise UserError(f"words are a list of texts: lra.compose({words.split()})")
     remark_on(words)
     with explained(), initialised():
-        return hydra.compose("train", list(words))
+        try:
+            return hydra.compose("train", list(words))
+        except RecursionError as error:  # of Hydra's parser
+            raise UserError("a setting has too many brackets inside each other") from error
 
 
 def check_settings(cfg: DictConfig) -> Run:

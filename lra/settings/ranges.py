@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from lra.base.errors import UserError
 from lra.settings.run import Run
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"  # as lra/runs/facts.py has it for records
+MOST, MOST_SHARE, MOST_WIDE = 2**31, 1000, 2**16
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true", "ddp_static_graph", "fsdp")
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 PROGRESS = ("auto", "bar", "lines", "off")
@@ -61,13 +64,16 @@ def check_ranges(run: Run) -> None:
 def _is_reference(value: Any, _: Run) -> bool:
     if not isinstance(value, dict):
         return isinstance(value, str)
-    numbers = [type(number) in (int, float) and number > 0 for number in value.values()]
+    numbers = [type(number) in (int, float) and 0 < number < math.inf for number in value.values()]
     return bool(numbers) and all(numbers) and value.keys() <= {"parameters", "flops", "examples"}
 
 
 # What stands around any attention (configs/train.yaml); its own options are checked by luna.build.
 AROUND_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "short_conv": (lambda x: type(x) is int and x >= 0, "a whole number of tokens, 0 for none"),
+    "short_conv": (
+        lambda x: type(x) is int and 0 <= x < MOST,
+        "a whole number of tokens, 0 for none",
+    ),
     "head_norm": (lambda x: type(x) is bool, "true or false"),
     "gate": (lambda x: x in ("none", "full", "low_rank"), "none, full or low_rank"),
 }
@@ -80,9 +86,48 @@ RANGES: tuple[Range, ...] = (
             "pretrain.recipe.lr",
             "protocol.recipe.eps",
             "pretrain.recipe.eps",
+            "protocol.recipe.clip_at",
+            "pretrain.recipe.clip_at",
+            "protocol.style.ln_eps",
+            "trainer.print_every",
         ),
         allowed=lambda x, _: 0 < x < math.inf,
         words="finite and greater than 0",
+    ),
+    Range(
+        settings=("protocol.name", "model.name"),
+        allowed=lambda x, _: re.fullmatch(NAME, x) is not None,
+        words="a name of letters, digits, _, . and -, because it is part of paths and tables",
+    ),
+    Range(
+        settings=("steps_share",),
+        allowed=lambda x, _: x <= MOST_SHARE,
+        words=f"at most {MOST_SHARE}",
+    ),
+    Range(
+        settings=("model.n_layers", "model.d_model", "model.qkv_dim", "model.mlp_dim"),
+        allowed=lambda x, _: 1 <= x <= MOST_WIDE,
+        words=f"at least 1, and at most {MOST_WIDE}",
+    ),
+    Range(
+        settings=("protocol.style.position_std", "protocol.style.embedding_std"),
+        allowed=lambda x, _: 0 <= x < math.inf,
+        words="finite and at least 0",
+    ),
+    Range(
+        settings=("protocol.style.dual_hidden_layers",),  # each has half the width of the last
+        allowed=lambda x, _: 0 <= x <= 16,
+        words="at least 0, and at most 16",
+    ),
+    Range(
+        settings=("protocol.evaluation.select_after",),
+        allowed=lambda x, _: 0 <= x < 1,
+        words="in [0, 1)",
+    ),
+    Range(
+        settings=("protocol.evaluation.dev_batches",),
+        allowed=lambda x, _: x == -1 or 1 <= x < MOST,
+        words="at least 1, or -1 for the whole dev split",
     ),
     Range(
         settings=(
@@ -95,14 +140,15 @@ RANGES: tuple[Range, ...] = (
             "pretrain.every",
             "trainer.threads",
             "trainer.num_nodes",
-            "model.n_layers",
+            "protocol.data.pad_to",
+            "protocol.data.vocab",
             "trainer.checkpoint_every",
             "trainer.log_every",
             "debug.train_batches",
             "debug.test_batches",
         ),
-        allowed=lambda x, _: x > 0,
-        words="at least 1",
+        allowed=lambda x, _: 1 <= x < MOST,
+        words="at least 1, and below 2**31",
     ),
     Range(
         settings=(
@@ -111,9 +157,10 @@ RANGES: tuple[Range, ...] = (
             "pretrain.recipe.warmup",
             "protocol.recipe.weight_decay",
             "pretrain.recipe.weight_decay",
+            "protocol.version",
         ),
-        allowed=lambda x, _: x >= 0,
-        words="at least 0",
+        allowed=lambda x, _: 0 <= x < MOST,
+        words="at least 0, and below 2**31",
     ),
     Range(
         settings=(
@@ -214,7 +261,7 @@ RANGES: tuple[Range, ...] = (
     Range(
         settings=("trainer.devices",),
         allowed=lambda x, _: (
-            x >= 1 if type(x) is int else isinstance(x, list) and {*map(type, x)} == {int}
+            1 <= x < MOST if type(x) is int else isinstance(x, list) and {*map(type, x)} == {int}
         ),
         words="a number of devices or a list of them, because it is part of the run's identity",
     ),

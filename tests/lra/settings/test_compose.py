@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
+import math
+import types
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import hydra
@@ -18,6 +23,8 @@ from lra.settings.compose import check_again, check_settings, command_of, compos
 from lra.settings.errors import guard
 from lra.settings.experiment import plain
 from lra.settings.presets import AROUND, NO_OPTIONS, usual_options
+from lra.settings.ranges import RANGES
+from lra.settings.run import Run
 from lra.settings.search_path import initialised
 from lra.training.run import train
 
@@ -266,7 +273,49 @@ WRONG = {
     "attention.head_norm=2": "attention.head_norm=2 is out of range: it must be true or false",
     "attention.gate=half": "attention.gate=half is out of range: it must be none, full or low_rank",
     "model.dropout=1.0": "model.dropout=1.0 is out of range",
+    "model.d_model=0": "model.d_model=0 is out of range",
+    "protocol.recipe.clip_at=0": "protocol.recipe.clip_at=0.0 is out of range",
+    "protocol.evaluation.dev_batches=0": "it must be at least 1, or -1 for the whole dev split",
+    "protocol.evaluation.dev_batches=-2": "dev_batches=-2 is out of range",
+    "steps_share=1e300": "steps_share=1e+300 is out of range: it must be at most 1000",
+    "compute.reference={flops: .inf}": "it must be an attention, or numbers",
+    "protocol.name=my protocol": "protocol.name=my protocol is out of range: it must be a name of",
+    "protocol.name=../../../x": "because it is part of paths and tables",
+    "protocol.name=''": "because it is part of paths and tables",
+    "model.name=..": "because it is part of paths and tables",
+    f"model.name={'x' * 101}": "because it is part of paths and tables",
 }
+# What a number may be beside the usual: 0 leaves a size to the task, -1 takes all of dev.
+ALLOWED = {"protocol.evaluation.dev_batches": (-1,)}
+
+
+def numbers_in(schema: type, above: str = "") -> Iterator[tuple[str, type]]:
+    """Every setting of a run that is a number, by its dotted name."""
+    for name, hint in typing.get_type_hints(schema).items():
+        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        for kind in kinds:
+            if dataclasses.is_dataclass(kind):
+                yield from numbers_in(kind, f"{above}{name}.")
+            elif kind in (int, float):
+                yield f"{above}{name}", kind
+
+
+@pytest.mark.parametrize(("setting", "kind"), [*numbers_in(Run)])
+def test_every_number_has_a_range(setting: str, kind: type):
+    """nan and inf pass a comparison that is written the other way round."""
+    limits = [limit for limit in RANGES if setting in limit.settings]
+    impossible = [-1, -(2**40), 10**30] if kind is int else [math.nan, math.inf, -math.inf, -1.0]
+    run = compose(["task.source=tiny"])
+    for value in impossible:
+        allowed = value in ALLOWED.get(setting, ()) or any(
+            not limit.allowed(value, run) for limit in limits
+        )
+        assert allowed, f"{setting}={value}"
+
+
+def test_too_many_brackets_are_one_sentence():
+    with pytest.raises(UserError, match="too many brackets"):
+        compose([f"+x={'[' * 3000}{']' * 3000}"])
 
 
 @pytest.mark.parametrize("what", UNKNOWN)
