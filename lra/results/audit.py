@@ -60,11 +60,11 @@ def without_contradictions(records: Sequence[Record]) -> list[Record]:
 
 def _alone(records: Sequence[Record]) -> Problems:
     for record in records:
-        if record.kind == TRAINING:
-            try:
-                yield from ((record, reason) for reason in _training(record))
-            except UserError as error:  # of its answers
-                yield record, str(error)
+        check = _training if record.kind == TRAINING else _conversion
+        try:
+            yield from ((record, reason) for reason in check(record))
+        except UserError as error:  # of its answers
+            yield record, str(error)
 
 
 def _together(records: Sequence[Record]) -> Problems:
@@ -93,7 +93,7 @@ def check_records(
         key = record["task"], record.get("data.fingerprint")
         if record.kind == CONVERSION:
             at_hand: Any = _labels_at_hand(*key, conversion_data)
-            reasons = [*_score(record, at_hand)]
+            reasons = [*_labels(record, at_hand)] if at_hand and record.get("labels") else []
         else:
             known = record["task"] in data.names()  # or given from memory, in another process
             at_hand = with_fingerprint(data_dir, *key) if known else None
@@ -126,6 +126,22 @@ def _training(record: Record) -> Iterator[str]:
     for name, stage in record["stages"].items():
         if (step := stage.get("step") or 0) > record["steps"]:
             yield f"its {name} checkpoint is of step {step}, but it has {record['steps']} steps"
+
+
+def _conversion(record: Record) -> Iterator[str]:
+    """Compute a conversion's score again by the metric of its task, its floor and its recovery."""
+    teacher, floor = record["stages.teacher.score"], record.floor
+    for name, lost in (("recovery", 0.0), ("headroom_recovery", floor or 0.0)):
+        if (stated := record.get(name)) is not None and teacher > lost:
+            computed = 100 * (record.score - lost) / (teacher - lost)
+            yield from _differ(name, stated, computed, 1e-4 * max(1, abs(computed)))
+    if (answers := record.answers) is None:
+        return
+    metric = get(record["metric.name"])
+    target = target_class(metric.targets[0])(2)
+    floor = metric.constant(answers.labels, answers.labels, target)
+    yield from _differ("score", record["score"], metric.score(answers, target), 1e-4)
+    yield from _differ("floor", record["floor"], floor, 1e-4)
 
 
 def _of_answers(record: Record, answers: Answers) -> Iterator[str]:
@@ -220,18 +236,9 @@ def _copied_answers(records: Sequence[Record]) -> Problems:
 # ---------------------------------------------------------------------- with data and network
 
 
-def _score(record: Record, at_hand: dict[str, np.ndarray]) -> Iterator[str]:
-    """Compute a conversion's score again by the metric of its task, and its floor, and compare its
-    labels with those of the task's data, if they are at hand."""
-    if (answers := record.answers) is None:
-        return
-    metric = get(record["metric.name"])
-    target = target_class(metric.targets[0])(2)
-    floor = metric.constant(answers.labels, answers.labels, target)
-    yield from _differ("score", record["score"], metric.score(answers, target), 1e-4)
-    yield from _differ("floor", record["floor"], floor, 1e-4)
+def _labels(record: Record, at_hand: dict[str, np.ndarray]) -> Iterator[str]:
     theirs = record["labels"].items()
-    if at_hand and not all(np.array_equal(at_hand.get(split, ()), of) for split, of in theirs):
+    if not all(np.array_equal(at_hand.get(split, ()), of) for split, of in theirs):
         yield "its labels are not those of the task's data"
 
 

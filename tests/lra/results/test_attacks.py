@@ -239,6 +239,26 @@ def test_conversions_on_the_same_data_have_the_same_labels(convert: Make):
 
 
 @pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"recovery": 99.0}, "its recovery is 99, but"),
+        ({"headroom_recovery": 99.0}, "its headroom_recovery is 99, but"),
+        ({"floor": 70.0}, "its floor is 70, but 50 follows"),
+        ({"score": 90.0, "stages__best__score": 90.0}, "its score is 90, but 87.5 follows"),
+    ],
+)
+def test_a_forged_conversion_is_refused_without_its_data(convert: Make, change: Any, why: str):
+    labels, predictions = [0, 1] * 8, [0] * 4 + [0, 1] * 6
+    facts = {"floor": 0.5, "labels": {"dev": labels}, "predictions": {"dev": predictions}}
+    path = convert("luna", 0.875, **facts)
+    edit(path, recovery=None, headroom_recovery=None, score=87.5, stages__best__score=87.5)
+    audit.refuse_contradictions(records.load_records([path]))
+    edit(path, **change)
+    with pytest.raises(UserError, match=why):
+        audit.refuse_contradictions(records.load_records([path]))
+
+
+@pytest.mark.parametrize(
     ("split", "labels", "forged"),
     [("dev", [0, 1] * 8, False), ("dev", [1, 0] * 8, True), ("other", [0, 1] * 8, True)],
 )
