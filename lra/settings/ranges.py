@@ -261,7 +261,9 @@ RANGES: tuple[Range, ...] = (
     Range(
         settings=("trainer.devices",),
         allowed=lambda x, _: (
-            1 <= x < MOST if type(x) is int else isinstance(x, list) and {*map(type, x)} == {int}
+            1 <= x < MOST
+            if type(x) is int
+            else isinstance(x, list) and {*map(type, x)} == {int} and min(x) >= 0
         ),
         words="a number of devices or a list of them, because it is part of the run's identity",
     ),

@@ -264,6 +264,8 @@ WRONG = {
     "trainer.strategy=foo": "trainer.strategy=foo is out of range: it must be one of auto, ddp,",
     "trainer.precision=32": "trainer.precision=32 is out of range: it must be one of 32-true,",
     "trainer.devices=['cuda:0']": "it must be a number of devices or a list of them",
+    "trainer.devices=[-1]": "it must be a number of devices or a list of them",
+    "trainer.progress=xyz": "it must be one of auto, bar, lines, off",
     "protocol.recipe.betas=[0.9]": "betas=[0.9] is out of range: it must be two numbers in [0, 1)",
     "protocol.recipe.weight_decay=-1": "weight_decay=-1.0 is out of range: it must be at least 0",
     "seed=-1": "seed=-1 is out of range",
