@@ -29,6 +29,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
+from lra.base.disk import plain_file
 from lra.base.errors import UserError, printable, readable
 from lra.data.store import read_errors, sha256
 from lra.metrics.metric import Metric, named
@@ -283,11 +284,14 @@ def manifest_text(facts: dict[str, Any], made: dict[str, Any]) -> str:
 def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     with read_errors(path):
-        text = path.read_bytes()
+        text = plain_file(path).read_bytes()
     try:
         manifest = json.loads(text)
         if text != manifest_text(manifest["facts"], manifest["made"]).encode():
             raise ValueError("its checksum is not that of its content")
+        task, width = (manifest["facts"][key] for key in ("task", "width"))
+        if not isinstance(task, str) or type(width) is not int or width < 1:
+            raise ValueError(f"it is of task {task!r:.40} with the width {width!r:.40}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path} is damaged or unreadable ({error}): remove {folder} and prepare again"

@@ -14,7 +14,7 @@ import pytest
 import lra
 from lra.base.errors import UserError
 from lra.data import image
-from lra.data.arrays import SPLITS, Prepared
+from lra.data.arrays import MANIFEST, SPLITS, Prepared, manifest_text
 from lra.data.prepare import load_prepared
 
 from . import kit
@@ -30,6 +30,24 @@ def test_a_deleted_folder_is_named(tiny: Prepared) -> None:
         with pytest.raises(UserError, match=f"{tiny.folder}.* cannot be read: No such file"):
             use()
     assert len(kit.differences(tiny.folder)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"), [("task", None), ("task", 3), ("width", -1), ("width", None), ("width", "8")]
+)
+def test_a_forged_manifest_is_refused_in_one_sentence(tiny: Prepared, fact: str, value: object):
+    path = tiny.folder / MANIFEST
+    facts = tiny.facts | {fact: value}
+    path.write_text(manifest_text(facts, tiny.manifest["made"]), encoding="utf-8")
+    with pytest.raises(UserError, match=r"manifest\.json is damaged or unreadable"):
+        load_prepared(tiny.folder)
+
+
+def test_a_pipe_in_the_place_of_a_manifest_is_not_waited_for(tiny: Prepared):
+    (tiny.folder / MANIFEST).unlink()
+    os.mkfifo(tiny.folder / MANIFEST)
+    with pytest.raises(UserError, match="is not a file"):
+        load_prepared(tiny.folder)
 
 
 @pytest.fixture
