@@ -1,0 +1,74 @@
+"""Names, colours and markers of methods."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from lra import catalogue, looks
+from lra.looks import COLOURS, LUNA, METHODS, look_of
+
+# What a reader sees who lacks one kind of cone, in linear RGB (Machado et al. 2009).
+SEEN = {
+    "all": np.eye(3),
+    "protan": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deutan": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritan": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+WHITE = np.sum(TO_XYZ, axis=1)
+
+
+def lab(colour: str, seen: np.ndarray) -> np.ndarray:
+    """Coordinates of a colour in Lab, in which distances are about what the eye makes of them."""
+    srgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    xyz = np.asarray(TO_XYZ) @ np.clip(np.asarray(seen) @ linear, 0, 1) / WHITE
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("reader", SEEN)
+def test_colours_stay_apart_for_every_reader(reader: str):
+    colours = {LUNA, *COLOURS.values()}
+    assert len(colours) == 9
+    for a, b in itertools.combinations(sorted(colours), 2):
+        assert np.linalg.norm(lab(a, SEEN[reader]) - lab(b, SEEN[reader])) > 15, (a, b)
+
+
+def test_every_method_has_a_name_and_no_two_look_the_same():
+    assert set(METHODS) <= set(catalogue.ours()), "a look of a method that there is not"
+    seen = [look_of(method) for method in METHODS]
+    assert len({look.name for look in seen}) == len(seen)
+    assert len({(look.colour, look.marker) for look in seen}) == len(seen)
+    assert sum(look.colour == LUNA for look in seen) == 1
+
+
+def test_options_are_told_in_words():
+    assert look_of("luna").name == "LUNA"
+    named = look_of("luna", {"nonneg": False, "normalise": "rms"})
+    assert (named.name, named.family) == ("LUNA, signed, normalised", "learned kernels")
+    assert named.colour == look_of("luna").colour
+    assert named.marker != look_of("luna").marker
+    assert look_of("luna", {"M": 64, "nonneg": "exp"}).name == "LUNA, M = 64, exponential"
+    assert looks.in_words({"lr": 0.001, "dwc": "none"}) == "rate 0.001, no local branch"
+
+
+def test_a_method_of_a_plug_in_has_a_look():
+    look = look_of("theirs", {"k": 2})
+    assert (look.name, look.family) == ("theirs, k = 2", "other")
+    assert look.colour not in {look_of(method).colour for method in METHODS}
