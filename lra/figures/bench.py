@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from lra.bench.result import BenchResult, title_of, with_range
-from lra.figures.style import INK, LUNA, draw_lines, panels_for, save_figure, styles_of, ticked
+from lra.figures.style import INK, dashed, draw_lines, panels_for, save_figure, style_of, ticked
+from lra.looks import LUNA, look_of
 
 LEFT_OUT = ("flops", "parameters", "plain_seconds")  # counted, or of an older version's rivals
 SIZES = ("batch", "heads", "head_dim", "M", "L", "hidden")
@@ -79,20 +80,30 @@ def draw_bench(result: BenchResult, stem: Path) -> list[Path]:
 
 
 def _lines(axes: Any, costs: Costs, stopped: set[str], gap: float) -> None:
-    # a case begins with the name of its attention; softmax as published is another one
-    styles = styles_of([c if "published" in c else re.split(r"\W", c)[0] for c in costs])
+    styles = [style or {"color": INK} for style in dashed([style_of(_method(c)) for c in costs])]
     lines = [(case, line, style) for (case, line), style in zip(costs.items(), styles, strict=True)]
     axes.set(xscale="log", yscale="log", xlabel="length n")
     for case, line, style in lines:
         if case in stopped:
             last = line["mean"].iloc[-1:]
             axes.plot(last.index, last, "x", color=style["color"], ms=8, zorder=5)
-    draw_lines(axes, lines, gap)
+    draw_lines(axes, [(_name(case), *drawn) for case, *drawn in lines], gap)
     lengths = sorted({n for line in costs.values() for n in line.index})
     shown = [f"{n:,}" if (len(lengths) - i) % 2 else "" for i, n in enumerate(lengths)]
     axes.set_xticks(lengths, shown)
     axes.minorticks_off()
     ticked(axes.yaxis)
+
+
+def _method(case: str) -> str:
+    """The attention with whose name a case begins."""
+    return re.split(r"\W", case)[0]
+
+
+def _name(case: str) -> str:
+    """`Softmax, fused`"""
+    method = _method(case)
+    return look_of(method).name + case.removeprefix(method)
 
 
 def _dots(axes: Any, costs: Costs) -> None:
@@ -111,6 +122,6 @@ def _dots(axes: Any, costs: Costs) -> None:
         ticked(axes.xaxis, (1,) if high > 50 * low else (1, 3))
     else:
         axes.set_xlim(0, 1.2 * high or 1)  # nothing at all was used
-    axes.set_yticks(range(len(costs)), list(costs))
+    axes.set_yticks(range(len(costs)), [_name(case) for case in costs])
     axes.set_ylim(len(costs) - 0.4, -0.6)
     axes.grid(axis="x")

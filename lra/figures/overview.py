@@ -16,8 +16,9 @@ from lra.data.prepare import with_fingerprint
 from lra.data.registry import get
 from lra.figures import style as look
 from lra.figures.bench import costs_of
-from lra.figures.style import INK, LUNA, NOTE, OTHERS, save_figure
+from lra.figures.style import INK, NOTE, OTHERS, save_figure
 from lra.figures.tables import write_figures
+from lra.looks import LUNA, WORDS, look_of
 from lra.report.commands import tables_of
 from lra.report.published import published
 from lra.report.rules import read_rules
@@ -154,7 +155,8 @@ def draw_costs(results: Path, _: pd.DataFrame, tables: Tables, out: Path) -> lis
 
     def fill(figure: Any) -> None:
         for axes, (title, points) in zip(figure.subplots(2, 1), panels.items(), strict=True):
-            look.draw_front(axes, points, look.styles_of([point.name for point in points]))
+            styles = [look.style_of(point.name.partition(",")[0]) for point in points]
+            look.draw_front(axes, points, styles)
             axes.set(xlabel=title, ylabel="recall, %")
 
     title = (
@@ -218,7 +220,7 @@ def draw_dead(_: Path, __: pd.DataFrame, tables: Tables, out: Path) -> list[Path
                 color=colour,
                 mec="white",
                 mew=0.5,
-                label=f"{look.WORDS['nonneg'][str(output)]} ({len(part)})",
+                label=f"{WORDS['nonneg'][str(output)]} ({len(part)})",
             )
         axes.set_xscale("symlog", linthresh=0.1)
         axes.set_xticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
@@ -265,7 +267,7 @@ def draw_depth(arguments: Namespace) -> list[Path]:
                 ]
                 line = pd.concat(right, axis=1).agg(["mean", "min", "max"], axis=1)
                 line = line[np.unique(group, return_counts=True)[1] >= LEAST]
-                lines.append((name, line, look.styles_of([name])[0]))
+                lines.append((look_of(name).name, line, look.style_of(name)))
             for name, by in rules.items() if title == "depth of nesting" else ():
                 line = pd.DataFrame(dict.fromkeys(("mean", "min", "max"), by))
                 lines.append((f"rule: {name}", line, {"color": NOTE, "ls": ":", "lw": 1}))

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from lra.base.config import Pooling
 from lra.base.errors import UserError
-from lra.figures.style import CHANNELS, DASHES, at_ends, in_words, save_figure, ticked
+from lra.figures.style import CHANNELS, DASHES, at_ends, save_figure, ticked
+from lra.looks import in_words, look_of
 from lra.results.trained import Trained, load_trained, watching
 from lra.settings.presets import usual_options
 from luna.base import Attention
@@ -180,7 +181,7 @@ def title_of(trained: Trained) -> str:
     method, recipe = run.attention["name"], protocol.recipe
     usual = {"dwc": "none", "name": method} | usual_options(method, task, protocol.name)
     differ = {k: v for k, v in run.attention.items() if v != usual.get(k)}
-    attention = ", ".join(filter(None, (method, in_words(differ))))
+    attention = look_of(method, differ).name
     return (
         f"{task}, {attention}, seed {run.seed}, {trained.record['select']} checkpoint\n"
         f"protocol {protocol.name} v{protocol.version}, model {run.model.name}, "

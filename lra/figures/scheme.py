@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from lra.families import FAMILIES
-from lra.figures.style import INK, LUNA, NOTE, PALETTE, SOFTMAX, panels_for, save_figure
+from lra.figures.style import INK, NOTE, panels_for, save_figure
+from lra.looks import BLACK, BLUE, LUNA, ORANGE
 
 # Of every scheme its title, and its boxes: a name and what happens there.
 SCHEMES = {
@@ -99,7 +100,7 @@ def draw_families(stem: Path) -> list[Path]:
     """The weights that a small method of each family gives a few random tokens."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    colours = LinearSegmentedColormap.from_list("signed", [PALETTE[0], "white", SOFTMAX])
+    colours = LinearSegmentedColormap.from_list("signed", [BLUE, "white", BLACK])
 
     def fill(figure: Any) -> None:
         panels = panels_for(figure, len(FAMILIES), 5).flat
@@ -114,7 +115,7 @@ def draw_families(stem: Path) -> list[Path]:
                 ends = np.array([-0.5, TOKENS - 0.5])
                 axes.autoscale(False)
                 for shift in (-WINDOW, WINDOW):
-                    axes.plot(ends, ends + shift, "--", color=PALETTE[1], lw=1)
+                    axes.plot(ends, ends + shift, "--", color=ORANGE, lw=1)
 
     title = (
         "How the tokens of each family meet\n"

@@ -16,6 +16,7 @@ import pandas as pd
 from lra.base.errors import UserError
 from lra.figures import style as look
 from lra.figures.students import budget
+from lra.looks import look_of
 from lra.report.table import differing, short_name
 from lra.results.frame import frame_of
 from lra.results.record import Record, read_all
@@ -53,7 +54,7 @@ def draw_training(records: Sequence[Record], out: Path) -> list[Path]:
     )
     rows = rows.replace("", None).astype(dict.fromkeys(("step", *PANELS), float))
     names = [*dict.fromkeys(rows["attention"])]
-    styles = [style | {"marker": ""} for style in look.styles_of(names)]
+    styles = look.dashed([look.style_of(name) | {"marker": ""} for name in names])
 
     def fill(figure: Any) -> None:
         panels = figure.subplots(len(PANELS), 1, sharex=True)
@@ -61,7 +62,11 @@ def draw_training(records: Sequence[Record], out: Path) -> list[Path]:
             part = rows.dropna(subset=column).groupby(["attention", "step"])[column].agg(RANGE)
             axes.set_ylabel(title)
             lines = [part.loc[name] for name in names]
-            look.draw_lines(axes, [*zip(names, lines, styles, strict=True)], gap=0.12)
+            drawn = [
+                (look_of(name).name if style else "", line, style or {})
+                for name, line, style in zip(names, lines, styles, strict=True)
+            ]
+            look.draw_lines(axes, drawn, gap=0.12)
         panels[-1].set_xlabel("step")
 
     seeds = len({record["seed"] for record in records})
@@ -78,8 +83,8 @@ def kl_by_step(records: Sequence[Record]) -> pd.DataFrame:
     for method, of_method in runs.groupby("attention", sort=False):
         differ = of_method[differing(of_method, settings)].rename(columns=short_name)
         for record, options in zip(of_method["record"], differ.to_dict("records"), strict=True):
-            words = look.in_words({k: v for k, v in options.items() if v is not None})
-            label = ", ".join(filter(None, (method, words)))
+            shown = {k: v for k, v in options.items() if v is not None}
+            label = look_of(method, shown).name
             rows += [
                 (method, label, int(re.findall(r"/(\d+)/", layer)[0]), point["step"], kl)
                 for point in record["stage1.curve"]
@@ -94,11 +99,8 @@ def draw_kl(records: Sequence[Record], out: Path) -> list[Path]:
 
     frame = kl_by_step(records)
     methods = frame.groupby("label", sort=False)["method"].first()
-    dashes = methods.groupby(methods).cumcount() % len(look.DASHES)  # within a method
-    styles = [
-        style | {"linestyle": look.DASHES[i], "markersize": 3.5}
-        for style, i in zip(look.styles_of([*methods]), dashes, strict=True)
-    ]
+    dashed = look.dashed([look.style_of(method) for method in methods])
+    styles = [(style or {"color": look.OTHERS}) | {"markersize": 3.5} for style in dashed]
     layers, columns = sorted(frame["layer"].unique()), 3
 
     def fill(figure: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from lra.base.errors import UserError, readable
-from lra.figures.style import save_figure, styles_of
+from lra.figures.style import OTHERS, dashed, save_figure, style_of
 from lra.results.record import Record, read_record
 
 STAGES = {"swap": "not fitted", "stage1": "stage 1", "finetuned": "finetuned"}
@@ -97,8 +97,9 @@ def draw_tokens(a: Namespace) -> list[Path]:
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
-        for (label, shares), style in zip(rows.items(), styles_of(methods), strict=True):
-            line = style | {"linewidth": 0.8, "markersize": 5}
+        styles = dashed([style_of(method) for method in methods])
+        for (label, shares), style in zip(rows.items(), styles, strict=True):
+            line = (style or {"color": OTHERS}) | {"linewidth": 0.8, "markersize": 5}
             axes.plot([100 * share for share in shares], range(len(words)), label=label, **line)
         axes.axvline(0, color="0.5", linewidth=0.8)
         axes.set_yticks(range(len(words)), words, family="monospace", parse_math=False)

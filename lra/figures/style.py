@@ -1,8 +1,5 @@
-"""The one style of all pictures: colours, names, layout, heading, labels that cover nothing, and
-saving; the same numbers always give the same files.
-
-The colours are Okabe and Ito's and Tol's; simulated for colour-blind readers, any two of them stay
-at least 20 apart in Lab. Their green is left out: those readers take it for LUNA's magenta.
+"""The one style of all pictures: layout, heading, labels that cover nothing, and saving; the same
+numbers always give the same files. Names, colours and markers of methods are in lra/looks.py.
 """
 
 from __future__ import annotations
@@ -10,35 +7,32 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lra.base.errors import UserError
+from lra.looks import BLACK, BLUE, INDIGO, LUNA, OLIVE, ORANGE, SKY, look_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LUNA, SOFTMAX, OTHERS, INK, NOTE = "#c2185b", "#1d2126", "#b4b4b4", "0.15", "0.4"
-PALETTE = ("#0072b2", "#e69f00", "#56b4e9", "#332288", "#8a6d00")
-CHANNELS = (LUNA, *PALETTE, SOFTMAX)  # colours of learned channels
-MARKERS = ("s", "^", "v", "P", "X")
-DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
+OTHERS, INK, NOTE = "#b4b4b4", "0.15", "0.4"
+PALETTE = (BLUE, ORANGE, SKY, INDIGO, OLIVE)
+CHANNELS = (LUNA, *PALETTE, BLACK)  # colours of learned channels
+DASHES = (  # of the lines of one colour, in their order
+    "-",
+    (0, (5, 2)),
+    (0, (1, 1.5)),
+    (0, (6, 1.5, 1, 1.5)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (9, 3)),
+)
 BOLD = ("luna", "softmax")  # methods drawn thick and named in bold letters
-COLOURED = ("linear", "hedgehog", "nystrom", "performer", "cosformer")  # of many methods
-WORDS = {
-    "nonneg": {
-        "True": "relu outputs",
-        "False": "signed outputs",
-        "exp": "exponential outputs",
-        "softplus": "softplus outputs",
-    },
-    "share": {"head": "a map per head", "layer": "a map per layer"},
-    "dwc": {"none": "no local branch"},
-}
-NAMES = {"lr": "rate", "stage1_lr": "rate", "hidden": "width", "dwc": "local branch"}
+BOLD_NAMES = tuple(look_of(name).name for name in BOLD)
 STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # TrueType: journals refuse matplotlib's default
     "font.size": 9,
@@ -57,28 +51,28 @@ WIDTH = 7.4  # inches: the column of a page, so that letters keep their size
 LEADER = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.8}
 
 
-def styles_of(methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Colour and marker of each method: LUNA and softmax have their own, those of COLOURED too; if
-    there are few methods, the others take the free colours, else they are grey."""
-    names = dict.fromkeys(name for name in methods if name not in BOLD)
-    coloured = dict(zip(COLOURED, range(len(PALETTE)), strict=True))
-    if len(names) <= len(PALETTE):
-        free = [i for i, name in enumerate(COLOURED) if name not in names]
-        coloured |= zip((name for name in names if name not in COLOURED), free, strict=False)
-    bold = {"luna": (LUNA, "D", 2.2, 4), "softmax": (SOFTMAX, "o", 2.2, 4)}
-    looks = {name: (PALETTE[at], MARKERS[at], 1.3, 3) for name, at in coloured.items()} | bold
-    keys, other = ("color", "marker", "linewidth", "zorder"), (OTHERS, ".", 0.8, 2)
-    return [dict(zip(keys, looks.get(name, other), strict=True)) for name in methods]
+def style_of(attention: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """How matplotlib draws a method, or one of its settings."""
+    look, bold = look_of(attention, options), attention in BOLD
+    return {
+        "color": look.colour,
+        "marker": look.marker,
+        "linewidth": 2.2 if bold else 1.3,
+        "zorder": 4 if bold else 3,
+    }
 
 
-def in_words(options: Mapping[str, Any]) -> str:
-    """`M = 8, signed outputs`"""
-    texts = []
-    for key, value in options.items():
-        equals = " = " if len(key) == 1 else " "
-        plain = f"{NAMES.get(key, key)}{equals}{value}"
-        texts.append(WORDS.get(key, {}).get(str(value), plain))
-    return ", ".join(texts)
+def dashed(styles: Sequence[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    """Give each line of a colour dashes of its own, as far as there are. After that dashes come
+    again, with another marker; a line that would look like one before it gets None."""
+    number, seen, lines = Counter[str](), list[tuple[Any, ...]](), list[dict[str, Any] | None]()
+    for style in styles:
+        dash = DASHES[number[style["color"]] % len(DASHES)]
+        number[style["color"]] += 1
+        drawn = style["color"], style["marker"], dash
+        lines.append(None if drawn in seen else style | {"linestyle": dash})
+        seen.append(drawn)
+    return lines
 
 
 # ---------------------------------------------------------------------- figures
@@ -189,21 +183,31 @@ def draw_lines(
     at_ends(axes, ends, gap)
 
 
-def draw_front(axes: Any, points: Sequence[Point], styles: Sequence[dict[str, Any]]) -> None:
+def draw_front(
+    axes: Any,
+    points: Sequence[Point],
+    styles: Sequence[dict[str, Any]],
+    known: Collection[int] = (),
+) -> None:
     """Draw points over a cost. The line joins those that no cheaper one exceeds; of many points
-    these, the best two and those of coloured methods are named."""
+    these, the best two and the `known` ones are named, and the others grey."""
     front, best = list[Point](), sorted(p.y for p in points)[-2:]
     for point in sorted(points, key=lambda p: (p.x, -p.y)):
         front += [point] if not front or point.y > front[-1].y else []
-    for (x, y, _, spread), style in zip(points, styles, strict=True):
+    special = [
+        point
+        for i, point in enumerate(points)
+        if len(points) <= NAMED or point in front or point.y in best or i in known
+    ]
+    for point, style in zip(points, styles, strict=True):
         axes.errorbar(
-            x,
-            y,
-            yerr=spread or None,
+            point.x,
+            point.y,
+            yerr=point.spread or None,
             fmt=style["marker"],
             capsize=2,
             ms=6,
-            color=style["color"],
+            color=style["color"] if point in special else OTHERS,
             elinewidth=0.8,
             zorder=style["zorder"],
         )
@@ -214,11 +218,6 @@ def draw_front(axes: Any, points: Sequence[Point], styles: Sequence[dict[str, An
     ticked(axes.xaxis)
     axes.margins(x=0.12, y=0.12)
     axes.grid()
-    special = [
-        point
-        for point, style in zip(points, styles, strict=True)
-        if point in front or point.y in best or style["color"] != OTHERS or len(points) <= NAMED
-    ]
     beside(axes, special)
 
 
@@ -289,4 +288,5 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
 
 
 def weight(name: str) -> str:
-    return "bold" if name in BOLD else "normal"
+    """Bold for a row of LUNA or softmax, whatever its options."""
+    return "bold" if name.partition(",")[0] in BOLD_NAMES else "normal"

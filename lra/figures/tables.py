@@ -18,6 +18,7 @@ import pandas as pd
 
 from lra.base.errors import UserError
 from lra.figures import style as look
+from lra.looks import LUNA, WORDS, in_words, look_of
 from lra.report import render
 from lra.report.effects import AVERAGED
 from lra.report.grids import DARK, LIGHT, MIXED, Grid, colour_of_cell, grids_of, ink_on, scale_of
@@ -31,7 +32,7 @@ AXES = {
     "L": "L, scalar functions",
     "hidden": "width of a scalar network",
     "nonneg": "outputs",
-    "normalise": "sums divided by",
+    "normalise": "sums over keys are",
 }
 TITLES = {"dwc": "local branch", "lr": "learning rate"}
 POINTS = 4  # of a curve, at least
@@ -97,7 +98,7 @@ def scores(figure: Any, table: Table, column: str) -> None:
     axes.set(xlabel=f"{axis_of(cells)}; | one seed", ylim=(-0.7, len(looks) - 0.3))
     axes.grid(axis="x")
     for label in axes.get_yticklabels():
-        label.set(fontweight=look.weight(label.get_text().split(" ")[0]), color=look.INK)
+        label.set(fontweight=look.weight(label.get_text()), color=look.INK)
     if axes.get_xlim()[0] < (floor := cells["floor"].iloc[0]):
         axes.axvline(floor, color=look.NOTE, lw=0.8, ls=(0, (4, 3)))
         axes.annotate(" one answer to everything", (floor, -0.6), color=look.NOTE)
@@ -116,7 +117,8 @@ def compute(figure: Any, table: Table, column: str) -> None:
         look.Point(x, y, name, spread)
         for (_, name, _), (x, y, spread) in zip(looks, numbers, strict=True)
     ]
-    look.draw_front(axes, points, [style for *_, style in looks])
+    known = [i for i, row in enumerate(cells.index) if cells["attention"][row] in CURATED]
+    look.draw_front(axes, points, [style for *_, style in looks], known)
     axes.set(xlabel="GFLOPs per example, forward", ylabel=axis_of(cells))
 
 
@@ -155,7 +157,7 @@ def curves(figure: Any, table: Table, column: str) -> None:
     order = [row for row in ordered if row in of_rows]
     axes.set(xlabel="training step", ylabel=f"{axis_of(cells, 'dev')}, a line per seed")
     special = [*CURATED, "uniform", order[0], *order[-2:]]
-    _lines(axes, table, {row: of_rows[row] for row in order}, special)
+    _lines(axes, table, {row: of_rows[row] for row in order}, special, markers=False)
 
 
 # ---------------------------------------------------------------------- columns, effects, orders
@@ -246,7 +248,7 @@ def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) ->
             (axes.xaxis, grid.across, grid.columns),
             (axes.yaxis, grid.down, grid.rows),
         ):
-            words = [look.WORDS.get(factor, {}).get(value, value) for value in values]
+            words = [WORDS.get(factor, {}).get(value, value) for value in values]
             axis.set_ticks([i + 0.5 for i in range(len(words))], words)
             axis.set_label_text(AXES.get(factor, TITLES.get(factor, factor)))
         axes.tick_params(length=0)
@@ -318,7 +320,7 @@ def draw_effects(figure: Any, table: Table) -> None:
                 y,
                 xerr=None if pd.isna(half) else half,
                 fmt="o",
-                color=look.LUNA if clear else look.NOTE,
+                color=LUNA if clear else look.NOTE,
                 capsize=3,
                 lw=1.8,
                 mfc=None if over_rows else "w",
@@ -353,8 +355,8 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
-        points = [look.Point(x, y, name) for name, x, y in ranks.itertuples()]
-        for (x, y, *_), style in zip(points, look.styles_of(ranks.index), strict=True):
+        points = [look.Point(x, y, look_of(name).name) for name, x, y in ranks.itertuples()]
+        for (x, y, *_), style in zip(points, map(look.style_of, ranks.index), strict=True):
             axes.plot(x, y, marker=style["marker"], color=style["color"], ms=7)
         axes.plot([1, len(ranks)], [1, len(ranks)], color=look.OTHERS, lw=0.8, ls=":", zorder=1)
         axes.margins(x=0.1, y=0.1)
@@ -373,32 +375,41 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
 def _looks(
     table: Table, rows: Sequence[str], named: Sequence[str] | None = None
 ) -> list[tuple[str, str, dict[str, Any]]]:
-    """Rows with their names in words, without the attention if all have the same, and their looks:
-    those of their methods, where named rows of one method differ in dashes. With `named`, a method
-    that has one row needs no options in its name."""
+    """Rows with their names in words, without the attention if all have the same, and the looks of
+    their methods. With `named`, a method that has one row needs no options in its name."""
     one, number = table.rows["attention"].nunique() == 1, Counter(table.rows["attention"])
-    dashes, seen = (*look.DASHES, (0, (4, 1, 1, 1))), Counter[str]()
     lines, looks = table.rows.loc[rows, ["attention", "options"]], []
-    styles = look.styles_of(list(lines["attention"]))
-    for (row, attention, options), style in zip(lines.itertuples(), styles, strict=True):
-        words = look.in_words({k: v for k, v in options.items() if f" {k}={v}" in row})
+    for row, attention, options in lines.itertuples():
+        shown = {k: v for k, v in options.items() if f" {k}={v}" in row}
         alone = named is not None and number[attention] == 1
-        name = words or attention if one else attention if alone else f"{attention} {words}".strip()
-        dash = dashes[seen[attention] % len(dashes)]
-        seen[attention] += named is None or row in named
-        looks.append((row, "\n".join(textwrap.wrap(name, 34)), style | {"linestyle": dash}))
+        name = look_of(attention, {} if alone else shown).name
+        name = in_words(shown) or name if one else name
+        name = "\n".join(textwrap.wrap(name, 34))
+        looks.append((row, name, look.style_of(attention, shown)))
     return looks
 
 
 def _lines(
-    axes: Any, table: Table, lines: Mapping[str, pd.DataFrame], special: Sequence[str]
+    axes: Any,
+    table: Table,
+    lines: Mapping[str, pd.DataFrame],
+    special: Sequence[str],
+    *,
+    markers: bool = True,
 ) -> None:
-    """Draw a line per row; of many rows only `special` ones are named."""
+    """Draw a line per row. Of many rows only `special` ones are named, and none that would look
+    like another one."""
     named = [row for row in lines if len(lines) <= look.NAMED or row in special]
-    looks = _looks(table, [*lines], named)
-    look.draw_lines(
-        axes, [(name if row in named else "", lines[row], style) for row, name, style in looks]
-    )
+    looks = [found for found in _looks(table, [*lines], named) if found[0] in named]
+    marker = {} if markers else {"marker": ""}
+    dashed = look.dashed([style | marker for *_, style in looks])
+    drawn = {
+        row: (name, lines[row], style)
+        for (row, name, _), style in zip(looks, dashed, strict=True)
+        if style
+    }
+    grey = [("", lines[row], dict[str, Any]()) for row in lines if row not in drawn]
+    look.draw_lines(axes, [*grey, *drawn.values()])
 
 
 def _save(

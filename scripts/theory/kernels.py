@@ -13,7 +13,8 @@ import torch
 from scipy.special import eval_hermitenorm, factorial
 
 import luna
-from lra.figures.style import LUNA, PALETTE, SOFTMAX, save
+from lra.figures.style import PALETTE, save
+from lra.looks import BLACK, LUNA
 from luna.attention.luna import FourierMap
 
 SEED, WIDTH, RADIUS = 0, 8, 2.0  # of random numbers; of a token; of the ball of tokens
@@ -40,7 +41,7 @@ VARIANTS = {  # every kind of feature map that LUNA's options make, at the same 
 }
 COLOURS = dict(
     zip(("sigmoid units", "rff", *VARIANTS), (*PALETTE[1:3], LUNA, PALETTE[0]), strict=False)
-) | {list(VARIANTS)[-1]: SOFTMAX}
+) | {list(VARIANTS)[-1]: BLACK}
 plt.switch_backend("agg")
 plt.rcParams |= {
     "figure.constrained_layout.use": True,
@@ -49,7 +50,7 @@ plt.rcParams |= {
     "font.size": 9,
     "legend.fontsize": 7,
     "pdf.fonttype": 42,
-    "axes.prop_cycle": plt.cycler(color=(*PALETTE, LUNA, SOFTMAX)),
+    "axes.prop_cycle": plt.cycler(color=(*PALETTE, LUNA, BLACK)),
 }
 
 

@@ -6,11 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
 
 from lra.bench.result import BenchResult, BenchRow
+from lra.families import family_of
 from lra.figures import style
 from lra.figures.bench import draw_bench
 from lra.figures.overview import draw_rules
@@ -44,8 +44,8 @@ def colours_of(png: Path) -> set[str]:
 
 def test_a_picture_keeps_the_colour_of_every_method(tmp_path: Path):
     """Small markers among much text and bands: from a palette they would get other colours."""
-    methods = [*style.BOLD, *style.COLOURED]
-    looks = style.styles_of(methods)
+    methods = ["luna", "softmax", "linear", "hedgehog", "nystrom", "gla", "s4d", "uniform"]
+    looks = [style.style_of(method) for method in methods]
 
     def fill(figure: Figure) -> None:
         axes = figure.subplots()
@@ -63,21 +63,16 @@ def test_a_picture_keeps_the_colour_of_every_method(tmp_path: Path):
     assert not missing
 
 
-@pytest.mark.parametrize(
-    "png", sorted(Path("results/figures").glob("*-scores.png")), ids=lambda p: p.stem
-)
-def test_committed_pictures_have_the_colours_of_their_methods(png: Path):
-    """Rows of scores are methods, and each has its colour in every picture."""
-    (table,) = [
-        path
-        for path in Path("results/tables").glob("*.csv")
-        if png.stem.startswith(f"{path.stem}-") and png.stem.count("-") == path.stem.count("-") + 2
-    ]
-    cells = pd.read_csv(table)
-    task = png.stem.removeprefix(f"{table.stem}-").removesuffix("-scores")
-    methods = {*cells.loc[cells["column"] == task, "attention"]} & {*style.BOLD, *style.COLOURED}
-    drawn = colours_of(png)
-    assert {look["color"] for look in style.styles_of(sorted(methods))} <= drawn
+def test_lines_of_one_colour_differ_in_their_dashes():
+    """Where dashes come again, markers differ; where they do not, the line has no look."""
+    luna = [style.style_of("luna")] * 8
+    assert [look is None for look in style.dashed(luna)] == [False] * 6 + [True] * 2
+    family = [style.style_of(method) for method in family_of("linear").methods]
+    assert len(family) > len(style.DASHES)
+    looks = style.dashed([*family, *luna[:2], style.style_of("softmax")])
+    drawn = [(look["color"], look["marker"], look["linestyle"]) for look in looks if look]
+    assert len(set(drawn)) == len(looks)
+    assert [look["linestyle"] for look in looks if look][-3:] == [*style.DASHES[:2], "-"]
 
 
 def test_labels_are_apart_and_in_order():
@@ -111,7 +106,7 @@ def test_benchmarks_are_drawn_with_their_ranges(tmp_path: Path, drawn: list[Figu
     assert bars.get_segments()[0][:, 1].tolist() == pytest.approx([1, 4])
     (cross,) = (line for line in lines.get_lines() if line.get_marker() == "x")
     assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (64, pytest.approx(4))
-    assert {text.get_text() for text in lines.texts} == {"luna", "softmax, fused"}
+    assert {text.get_text() for text in lines.texts} == {"LUNA", "Softmax, fused"}
     assert dots.containers[0][0].get_xdata() == pytest.approx([3.5])
     assert [text.get_text() for text in dots.texts] == ["3.5"]
 

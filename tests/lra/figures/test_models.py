@@ -94,7 +94,7 @@ def test_a_line_of_stage_1_is_a_setting_and_its_band_the_seeds(tmp_path: Path, d
         folder.mkdir(parents=True)
         (folder / "result.json").write_text(json.dumps(record_of(record, "tiny")), encoding="utf-8")
     frame = steps.kl_by_step([read_record(p) for p in sorted(tmp_path.rglob("result.json"))])
-    line = frame[(frame.label == "luna, M = 8") & (frame.layer == 1)]
+    line = frame[(frame.label == "LUNA, M = 8") & (frame.layer == 1)]
     assert sorted(zip(line.step, line.kl, strict=True)) == [(0, 2), (0, 6), (4, 0.4), (4, 1.2)]
     assert main(["figures", "curves", str(tmp_path), "--out", str(tmp_path / "f")]) == 0
     assert list(drawn[0].axes[1].get_lines()[0].get_ydata()) == pytest.approx([4, 0.8])
