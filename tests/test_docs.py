@@ -45,7 +45,7 @@ NOT_RUN = {
     "make test": "this test is part of it",
     "make gpu-quarter": "needs a GPU; tests/test_gpu_quarter.py",
     "python scripts/gpu_quarter.py": "the same",
-    "python scripts/theory/": "measures for minutes; tests/test_theory_scripts.py",
+    "python scripts/study/theory/": "measures for minutes; tests/study/test_theory.py",
     "make wheel": "tests/test_package.py builds and installs it",
     "pip install": "needs a network",
     "source ": "the shell's own",

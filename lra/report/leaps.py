@@ -2,7 +2,7 @@
 
 Where a run either leaps or stays, three seeds of one kind look like certainty, and a test of means
 marks equal rows in up to half of such columns. Here the rows are compared by how many of their
-seeds leapt. scripts/significance.py simulates both; docs/significance.md has the result.
+seeds leapt. scripts/study/significance.py simulates both; docs/significance.md has the result.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _seeds_needed(
 
 
 # ---------------------------------------------------------------------- tests of many columns
-# Arrays are (..., rows): scripts/significance.py tests many columns at once.
+# Arrays are (..., rows): scripts/study/significance.py tests many columns at once.
 
 
 def moderated(means: Array, variances: Array, seeds: Array, noise: Array) -> tuple[Array, Array]:

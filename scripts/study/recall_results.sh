@@ -4,7 +4,7 @@
 #
 # Rates are searched with seed 1; seeds 2 and 3 have the rate that was then best on dev.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 common=(hydra/launcher=laptop experiment=recall trainer=cpu trainer.threads=1)
 run() { .venv/bin/lra train -m "${common[@]}" "$@" </dev/null; } # a loop below reads the lines of its own text

@@ -1,4 +1,4 @@
-"""The claims of LUNA's theory in the quick form of scripts/theory: signs, slopes and bounds."""
+"""The claims of LUNA's theory in the quick form of scripts/study/theory: signs, slopes, bounds."""
 
 import importlib
 import json
@@ -9,14 +9,14 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("kernels", "sampling", "fits", "runtime")
 
 
 @pytest.fixture(scope="module")
 def scripts():
     with pytest.MonkeyPatch.context() as patch, mpl.rc_context():
-        patch.syspath_prepend(ROOT / "scripts" / "theory")
+        patch.syspath_prepend(ROOT / "scripts" / "study" / "theory")
         yield {name: importlib.import_module(name) for name in NAMES}
     for name in NAMES:  # `kernels` is a library's name too
         del sys.modules[name]

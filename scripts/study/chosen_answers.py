@@ -1,5 +1,5 @@
 """Leave out the answers of runs at rates that were searched and not chosen, which are most of the
-bytes of a committed sweep: python scripts/chosen_answers.py results/records/normalise.jsonl
+bytes of a committed sweep: python scripts/study/chosen_answers.py results/records/normalise.jsonl
 
 Their records stay, with accuracies and losses that can no longer be recomputed."""
 

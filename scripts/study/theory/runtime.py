@@ -7,7 +7,7 @@ from kernels import main, slope
 
 from lra.bench.result import BenchResult
 
-BENCH = Path(__file__).parents[2] / "results/bench/attention-amd-epyc-1thread-torch2.13.0.json"
+BENCH = Path(__file__).parents[3] / "results/bench/attention-amd-epyc-1thread-torch2.13.0.json"
 
 
 def runtime():

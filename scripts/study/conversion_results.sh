@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Make the conversion runs of results/: MiniLM on three GLUE tasks, four methods and the control, three seeds.
 #
-#     scripts/conversion_results.sh MODEL GLUE [JOBS]
+#     scripts/study/conversion_results.sh MODEL GLUE [JOBS]
 #         MODEL  folder of all-MiniLM-L6-v2 (config, tokenizer, safetensors)
 #         GLUE   folder with SST-2, MRPC and RTE in GLUE's own layout
 #         JOBS   runs side by side, one core each (2)
 #
 # Finished runs are skipped and interrupted ones go on, so the same command continues after a stop.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 jobs=${3:-2}
 convert=(.venv/bin/python convert.py model=minilm "model.path=${1:?folder of the model}"

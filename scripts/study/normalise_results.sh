@@ -4,9 +4,9 @@
 # Rates are chosen on dev with seeds 1 and 2; seeds 3 to 5 have the chosen rate. About 15 seconds a run of 64 pairs on one
 # core. The same command goes on where it stopped. Then:
 #     lra records export results/records/normalise.jsonl --runs runs/normalise
-#     python scripts/chosen_answers.py results/records/normalise.jsonl
+#     python scripts/study/chosen_answers.py results/records/normalise.jsonl
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 run() { # one process: words of a sweep

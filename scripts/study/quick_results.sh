@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Make the runs of results/: every sweep at a small budget, each run on one core.
 #
-#     scripts/quick_results.sh CIFAR [JOBS]     CIFAR: folder of cifar-10-binary.tar.gz; JOBS side by side (2)
+#     scripts/study/quick_results.sh CIFAR [JOBS]     CIFAR: folder of cifar-10-binary.tar.gz; JOBS side by side (2)
 #
 # Sweeps skip what is done, so the same command goes on after an interruption. Nobody should judge an
 # attention by these runs: results/README.md says what they can show.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 cifar=${1:?folder of the CIFAR-10 archive}
 train=(.venv/bin/python train.py -m trainer=cpu trainer.threads=1 model.attention_dropout=0
