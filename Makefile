@@ -12,7 +12,7 @@ RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter tables docs lint format clean
+.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter tables pictures docs lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ tables: $(STAMP) ## tables, page and figures of results/ from its records; the c
 	@$(VENV)/bin/lra list --write
 	@$(VENV)/bin/lra figures records
 	@$(VENV)/bin/lra table --write
+
+pictures: $(STAMP) ## draw the pictures of results/ again: of tables, schemes, and of this study
+	@$(VENV)/bin/lra figures records
+	@$(VENV)/bin/lra figures scheme --out results/figures
+	@$(PY) scripts/study/pictures.py
+	@$(PY) scripts/study/theory/trained.py
 
 docs: $(STAMP) ## the pages and the API reference as a static site: site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet

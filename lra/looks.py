@@ -82,7 +82,7 @@ METHODS = {
     "longconv": ("Long convolution", ">"),
     "uniform": ("Plain averaging", "o"),
 }
-OUTPUTS = {"False": "d", "exp": "*", "softplus": "h"}  # markers of LUNA by its output
+OUTPUTS = {"False": "d", "exp": "p", "softplus": "h"}  # markers of LUNA by its output
 
 # Settings and their values in words; of one that is not named here, `name value` is said.
 WORDS = {
@@ -102,6 +102,7 @@ WORDS = {
     "projections": {"learned": "learned projections", "frozen": "frozen projections"},
     "psi": {"learned": "learned functions", "frozen": "frozen functions"},
     "envelope": {"none": "no envelope"},
+    "positions": {"rope": "rotary"},
     "dwc": {"none": "no local branch", "conv1d": "local branch", "conv2d": "local branch"},
     "pretrain": {"none": "", "masked": "self-pretrained"},
 }

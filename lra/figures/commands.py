@@ -11,13 +11,12 @@ from lra.base.errors import UserError
 
 # What is drawn: the function that draws it, half a line about it, and its arguments.
 FIGURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "records": ("overview.draw", "tables, rules, costs and seeds of results", ("--results",)),
-    "scheme": ("scheme.draw", "how LUNA maps features, a command becomes a table, tokens meet", ()),
-    "depth": (
-        "overview.draw_depth",
-        "accuracy on short ListOps by depth and length",
-        ("--results", "--data-dir"),
+    "records": (
+        "tables.draw_records",
+        "the figures of results that tables.yaml has a finding for",
+        ("--results",),
     ),
+    "scheme": ("scheme.draw", "how LUNA maps features, a command becomes a table, tokens meet", ()),
     "scaling": ("bench.draw", "pictures of lra bench, drawn again", ("files",)),
     "curves": (
         "steps.draw",

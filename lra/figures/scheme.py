@@ -12,12 +12,12 @@ import numpy as np
 
 from lra.families import FAMILIES
 from lra.figures.style import INK, NOTE, panels_for, save_figure
-from lra.looks import BLACK, BLUE, LUNA, ORANGE
+from lra.looks import BLACK, BLUE, COLOURS, LUNA, ORANGE
 
 # Of every scheme its title, and its boxes: a name and what happens there.
 SCHEMES = {
     "scheme-luna": (
-        "LUNA (2025): learned features, then linear attention",
+        "LUNA (2025) learns the functions that make features; the rest is linear attention",
         [
             ("query or key", "x\nd numbers"),
             ("project", "u = wₘ·x\nM directions,\nlearned"),
@@ -28,7 +28,7 @@ SCHEMES = {
         ],
     ),
     "scheme-record": (
-        "From a command to a number in a table",
+        "Every number in a table goes back over a record to a command",
         [
             ("command", "lra train\ntask=listops\nattention=luna"),
             ("settings", "checked;\ntheir hash is\nthe identity"),
@@ -42,6 +42,7 @@ SCHEMES = {
 }
 
 
+FAMILIES_TITLE = "Families of methods differ in how their tokens meet"
 TOKENS = 16  # of the pictures of families
 WINDOW = 3
 # Below the picture of each family.
@@ -107,7 +108,7 @@ def draw_families(stem: Path) -> list[Path]:
         for axes, (name, weights) in zip(panels, family_weights(), strict=False):
             most = np.abs(weights).max()
             axes.imshow(weights, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
-            axes.set_title(name, fontsize=8, color=LUNA if name == "learned kernels" else INK)
+            axes.set_title(name, fontsize=8, color=COLOURS[name], fontweight="bold")
             axes.set_xlabel(CAPTIONS[name], fontsize=7.5, color=NOTE)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set(visible=True, color=NOTE, linewidth=0.5)
@@ -118,7 +119,7 @@ def draw_families(stem: Path) -> list[Path]:
                     axes.plot(ends, ends + shift, "--", color=ORANGE, lw=1)
 
     title = (
-        "How the tokens of each family meet\n"
+        f"{FAMILIES_TITLE}\n"
         "Row i, column j: what token i takes of token j; black adds, blue takes away. Sixteen "
         "random tokens, a small example of each family. Gates and the delta rule are drawn in "
         "their causal form."

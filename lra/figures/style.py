@@ -218,7 +218,7 @@ def draw_front(
     ticked(axes.xaxis)
     axes.margins(x=0.12, y=0.12)
     axes.grid()
-    beside(axes, special)
+    beside(axes, special, [point for point in points if point not in special])
 
 
 def at_ends(axes: Any, ends: Sequence[tuple[str, float, float, Any]], gap: float) -> None:
@@ -262,8 +262,9 @@ def spread(
     return np.clip(moved, 0, max(0.0, 1 - steps[-1])) + steps
 
 
-def beside(axes: Any, points: Sequence[Point]) -> None:
-    """Put a name near every point: within the axes, off other names, points and error bars."""
+def beside(axes: Any, points: Sequence[Point], others: Sequence[Point] = ()) -> None:
+    """Put a name near every point: within the axes, off other names, error bars and points, those
+    without a name too."""
     from adjustText import adjust_text
     from matplotlib.transforms import Bbox
 
@@ -274,7 +275,7 @@ def beside(axes: Any, points: Sequence[Point]) -> None:
     ]
     for name in names:
         name.set_in_layout(False)  # names must not change the layout they are placed in
-    bars = [Bbox([(p.x, p.y - p.spread), (p.x, p.y + p.spread)]) for p in points]
+    bars = [Bbox([(p.x, p.y - p.spread), (p.x, p.y + p.spread)]) for p in (*points, *others)]
     adjust_text(
         names,
         objects=bars,

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import textwrap
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ import pandas as pd
 
 from lra.base.errors import UserError
 from lra.figures import style as look
-from lra.looks import LUNA, WORDS, in_words, look_of
+from lra.looks import LUNA, WORDS, in_words, look_of, word_of
 from lra.report import render
+from lra.report.commands import tables_of
 from lra.report.effects import AVERAGED
 from lra.report.grids import DARK, LIGHT, MIXED, Grid, colour_of_cell, grids_of, ink_on, scale_of
 from lra.report.notes import conditions
@@ -34,7 +37,7 @@ AXES = {
     "nonneg": "outputs",
     "normalise": "sums over keys are",
 }
-TITLES = {"dwc": "local branch", "lr": "learning rate"}
+TITLES = {"dwc": "local branch", "lr": "learning rate", "pretrain": "self-pretraining"}
 POINTS = 4  # of a curve, at least
 CURATED = ("softmax", "hedgehog", "linear", "rff", "luna")  # methods named where many are
 
@@ -51,28 +54,65 @@ def draw_runs(arguments: Namespace) -> list[Path]:
     return paths
 
 
+def draw_records(arguments: Namespace) -> list[Path]:
+    """Draw the figures of a folder of results for which its tables.yaml has a finding."""
+    tables = [table for table in tables_of(arguments.results)[1] if table.spec.findings]
+    if not tables:
+        raise UserError(
+            f"no table of {arguments.results / 'tables.yaml'} has `findings` "
+            "(lra/report/tables.yaml); draw all figures of records instead: "
+            f"lra figures --runs {arguments.results / 'records'}"
+        )
+    paths: list[Path] = []
+    for table in tables:
+        figures = {figure.name: figure for figure in figures_of(table)}
+        if unknown := table.spec.findings.keys() - figures.keys():
+            raise UserError(
+                f"table '{table.spec.name}' has a finding for a figure that it does not give: "
+                f"{', '.join(sorted(unknown))}; it gives {', '.join(figures)}"
+            )
+        out = arguments.out or arguments.results / "figures"
+        for name in table.spec.findings:
+            paths += figures[name].write(table, out)
+    return paths
+
+
 def write_figures(tables: Sequence[Table], folder: Path) -> list[Path]:
     """Draw every figure of these tables that has something to show, as PNG and PDF."""
     paths: list[Path] = []
     for table in tables:
-        if not table.agreements.empty:
-            paths += write_agreement(table, folder)
-        if not table.effects.empty:
-            paths += write_effects(table, folder)
-        paths += write_grids(table, folder)
-        values = [column.partition("=")[2] for column in table.columns]
-        if table.axis and all(value.replace(".", "", 1).isdigit() for value in values):
-            paths += _save(folder, table, table.axis, by_column, "")
-        for column in table.columns if not table.axis else ():
-            cells = table.column(column)
-            if len(cells) < 2 or not cells["learned"].any():
-                continue
-            paths += _save(folder, table, f"{column}-scores", scores, column)
-            if table.rows["attention"].nunique() > 1:  # else names say what costs
-                paths += _save(folder, table, f"{column}-compute", compute, column)
-            if curves_of(table, column):
-                paths += _save(folder, table, f"{column}-curves", curves, column)
+        for figure in figures_of(table):
+            paths += figure.write(table, folder)
     return paths
+
+
+@dataclass(frozen=True)
+class TableFigure:
+    """A figure that a table gives."""
+
+    name: str  # its files are TABLE-NAME.png and .pdf
+    write: Callable[[Table, Path], list[Path]]
+
+
+def figures_of(table: Table) -> Iterator[TableFigure]:
+    """Every figure of a table that has something to show."""
+    if not table.agreements.empty:
+        yield TableFigure(f"against-{table.spec.against}", write_agreement)
+    if not table.effects.empty:
+        yield TableFigure("effects", write_effects)
+    yield from grids_to_draw(table)
+    values = [column.partition("=")[2] for column in table.columns]
+    if table.axis and all(value.replace(".", "", 1).isdigit() for value in values):
+        yield _figure(table.axis, by_column, "")
+    for column in table.columns if not table.axis else ():
+        cells = table.column(column)
+        if len(cells) < 2 or not cells["learned"].any():
+            continue
+        yield _figure(f"{column}-scores", scores, column)
+        if table.rows["attention"].nunique() > 1:  # else names say what costs
+            yield _figure(f"{column}-compute", compute, column)
+        if curves_of(table, column):
+            yield _figure(f"{column}-curves", curves, column)
 
 
 # ---------------------------------------------------------------------- one column
@@ -185,6 +225,10 @@ def by_column(figure: Any, table: Table, _: str) -> None:
         if len(cells) > 1:
             lines[row] = pd.DataFrame(line).set_axis(xs[cells.index])
     bounds = table.rules[table.rules["bound"]] if len(table.rules) else table.rules
+    if "rule" in table.cells:  # the score of the one that is best on dev
+        best = table.cells["rule"].groupby("column").first()[xs.index]
+        axes.plot(xs, best, color=look.NOTE, lw=1, ls="--")
+        axes.annotate("best rule", (xs.iloc[0], best.iloc[0]), (0, 4), textcoords="offset points")
     for name, rule in bounds.iterrows():
         axes.plot(xs, rule[xs.index], color=look.INK, lw=1, ls=":")
         at = xs.index[-2:][0]  # left of a rising line, away from the names at the end
@@ -198,20 +242,18 @@ def by_column(figure: Any, table: Table, _: str) -> None:
     _lines(axes, table, lines, [row for row in lines if attentions[row] in CURATED])
 
 
-def write_grids(table: Table, folder: Path) -> list[Path]:
+def grids_to_draw(table: Table) -> Iterator[TableFigure]:
     """Heat maps of a table whose rows differ in two settings: a figure for each task, or one with a
     panel for each value of the setting that the columns are."""
     figures: dict[str, list[Grid]] = {}
     for grid in grids_of(table):
         if table.column(grid.column)["learned"].any():
             figures.setdefault("" if table.axis else grid.column, []).append(grid)
-    paths: list[Path] = []
     for column, grids in figures.items():
         lines = math.ceil(len(grids) / across_page(grids))
         height = 1.4 + lines * (0.9 + 0.42 * max(len(grid.rows) for grid in grids))  # inches
         name = f"{column or table.axis}-grid"
-        paths += _save(folder, table, name, partial(draw_grids, grids), column, height)
-    return paths
+        yield _figure(name, partial(draw_grids, grids), column, height)
 
 
 def across_page(grids: Sequence[Grid]) -> int:
@@ -295,6 +337,8 @@ def write_effects(table: Table, folder: Path) -> list[Path]:
     lines = len(table.effects) + table.effects["setting"].nunique()
     stem = folder / f"{table.spec.name}-effects"
     title = f"{table.spec.title}\n{conditions(table.runs)}"
+    if finding := table.spec.findings.get("effects"):
+        title = f"{finding}\n{table.spec.title}"
     return look.save_figure(stem, lambda f: draw_effects(f, table), title, 1.4 + 0.27 * lines)
 
 
@@ -304,12 +348,12 @@ def draw_effects(figure: Any, table: Table) -> None:
     y, ticks = 0.0, dict[float, str]()
     right = {"va": "center", "xycoords": axes.get_yaxis_transform(), "fontsize": 8}
     for (setting, base), group in table.effects.groupby(["setting", "base"], sort=False):
-        ticks[y] = f"{TITLES.get(setting, setting)}, against {base}"
+        ticks[y] = f"{TITLES.get(setting, setting)}, against {_level(setting, base, bare=True)}"
         texts = render.lines_of(group, render.EFFECT)
         for effect, text in zip(group.to_dict("records"), texts.to_dict("records"), strict=True):
             y -= 1
-            seen = f", {effect['where']}" if effect["where"] else ""
-            ticks[y] = f"{effect['level']}{seen}"
+            seen = f", {_where(effect['where'])}" if effect["where"] else ""
+            ticks[y] = f"{_level(setting, effect['level'])}{seen}"
             half = effect["high"] - effect["mean"]
             clear = abs(effect["mean"]) > half  # not where there is no interval
             over_rows = effect["pairs"] >= AVERAGED  # else the interval is over seeds
@@ -339,6 +383,21 @@ def draw_effects(figure: Any, table: Table) -> None:
         "| a pair of runs   ● mean and interval over pairs of rows   ○ over seeds of one pair"
     )
     axes.grid(axis="x")
+
+
+def _level(setting: str, value: Any, *, bare: bool = False) -> str:
+    """A value of a setting in words; `bare` ones stand behind the name of the setting."""
+    if setting == "attention":
+        return look_of(str(value)).name
+    return str(value) if bare else WORDS.get(setting, {}).get(str(value), str(value))
+
+
+def _where(rows: str) -> str:
+    """In which rows an effect was seen: a method, or `M=8 nonneg=exp`."""
+    pairs = re.findall(r"((?:\w+ x )*\w+)=(\d+(?: x \d+)+|\S+)", rows)
+    method = rows[: rows.index(f"{pairs[0][0]}=")].strip() if pairs else rows
+    words = [word_of(key, value) for key, value in pairs]
+    return ", ".join([look_of(method).name, *words] if method else words)
 
 
 def write_agreement(table: Table, folder: Path) -> list[Path]:
@@ -412,15 +471,21 @@ def _lines(
     look.draw_lines(axes, [*grey, *drawn.values()])
 
 
+def _figure(
+    name: str, fill: Callable[[Any, Table, str], None], column: str, height: float = 4.6
+) -> TableFigure:
+    """A figure of a column, or of all, that is so many inches high."""
+    return TableFigure(name, lambda table, folder: _save(folder, table, name, fill, column, height))
+
+
 def _save(
     folder: Path,
     table: Table,
     name: str,
     fill: Callable[[Any, Table, str], None],
     column: str,
-    height: float = 4.6,
+    height: float,
 ) -> list[Path]:
-    """Save a figure of a column, or of all, that is so many inches high."""
     runs = table.runs[table.runs["column"] == column] if column else table.runs
     low, high = (int(f(table.cells["seeds"])) for f in (min, max))
     seeds = "one seed" if high == 1 else f"{high if low == high else f'{low} to {high}'} seeds"
@@ -428,6 +493,8 @@ def _save(
     what = f"{column}: {table.spec.title}" if column else table.spec.title
     data = " / ".join(runs["data.provenance"].dropna().unique()) or "source as named"
     title = f"{what}\n{steps} steps, {seeds}; {conditions(table.runs)}\ndata: {data}"
+    if finding := table.spec.findings.get(name):
+        title = f"{finding}\n{what}, {steps} steps, {seeds}"
     of_row = 0.27 if any("\n" in name for _, name, _ in _looks(table, table.rows.index)) else 0.19
     height = 1.3 + of_row * len(table.rows) if fill is scores else height
     stem = folder / f"{table.spec.name}-{name}"

@@ -35,6 +35,7 @@ class TableSpec(BaseModel):
     effects: bool = False
     together: list[str] = []
     against: str = ""
+    findings: dict[str, str] = {}
 
 
 def specs(results: Path) -> list[TableSpec]:

@@ -235,7 +235,7 @@ def test_a_table(clone: Path, results: Path):
 def test_a_figure(clone: Path, results: Path):
     paste(clone, FIGURE)
     follow(clone, FIGURE)
-    assert (results / "figures/leaderboard_short-listops-size.png").exists()
+    assert (clone / "figures/listops-listops-size.png").exists()
     assert " passed" in pytest_in(clone, "tests/lra/figures/test_tables.py")
 
 

@@ -13,7 +13,7 @@ import torch
 from scipy.special import eval_hermitenorm, factorial
 
 import luna
-from lra.figures.style import PALETTE, save
+from lra.figures.style import PALETTE, STYLE, save
 from lra.looks import BLACK, LUNA
 from luna.attention.luna import FourierMap
 
@@ -42,14 +42,19 @@ VARIANTS = {  # every kind of feature map that LUNA's options make, at the same 
 COLOURS = dict(
     zip(("sigmoid units", "rff", *VARIANTS), (*PALETTE[1:3], LUNA, PALETTE[0]), strict=False)
 ) | {list(VARIANTS)[-1]: BLACK}
+FINDINGS = {  # the title of each figure
+    "C1": "Every kernel that LUNA's options make is positive semi-definite",
+    "C2": "The error of m bounded features falls as the square root of m",
+    "C3": "Unbounded features have heavier tails: their exponent falls from 2 towards 1",
+    "C4": "The error of the kernel falls with the width of its functions",
+    "C5": "The bound of a fixed map does not hold for a map that is learned",
+    "C6": "LUNA's time is linear in the length, softmax's is quadratic",
+}
 plt.switch_backend("agg")
-plt.rcParams |= {
+plt.rcParams |= STYLE | {
     "figure.constrained_layout.use": True,
     "axes.grid": True,
-    "grid.alpha": 0.3,
-    "font.size": 9,
     "legend.fontsize": 7,
-    "pdf.fonttype": 42,
     "axes.prop_cycle": plt.cycler(color=(*PALETTE, LUNA, BLACK)),
 }
 
@@ -159,6 +164,7 @@ def main(description, claims):
     options.out.mkdir(parents=True, exist_ok=True)
     for claim, (measure, quick) in claims.items():
         numbers, figure = measure() if options.full else measure(**quick)
+        figure.suptitle(FINDINGS[claim], x=0.01, ha="left", fontsize=10.5)
         for axes in figure.axes:
             if axes.get_legend_handles_labels()[0]:
                 axes.legend(framealpha=0.6)

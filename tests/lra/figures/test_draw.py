@@ -13,10 +13,7 @@ from lra.bench.result import BenchResult, BenchRow
 from lra.families import family_of
 from lra.figures import style
 from lra.figures.bench import draw_bench
-from lra.figures.overview import draw_rules
 from lra.figures.style import spread
-from lra.results.frame import frame_of
-from lra.results.record import load_records
 
 from .conftest import Figure
 
@@ -117,18 +114,3 @@ def test_a_benchmark_that_needs_no_memory_is_drawn(tmp_path: Path, drawn: list[F
     result = BenchResult(facts={"title": "T", "date": "today", "machine": machine}, rows=rows)
     draw_bench(result, tmp_path / "b")
     assert drawn[0].axes[0].get_xlim()[0] == 0
-
-
-def test_rules_are_drawn_beside_published_rows(tmp_path: Path, drawn: list[Figure]):
-    runs = frame_of(load_records([Path("results/records/published_listops.jsonl")]))
-    draw_rules(Path("results"), runs, {}, tmp_path)
-    (axes,) = drawn[0].axes
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names[0] == "measured here, brackets lost or kept"
-    assert "LUNA's paper (2025): brackets not known" in names
-    # Mega and S4 quote this row: it is none of theirs.
-    assert "Luna-256 (2021), as S4's paper quotes it: brackets not known" in names
-    assert not [name for name in names if "?" in name]
-    texts = [text.get_text() for text in axes.texts]
-    assert "first operator 35.4" in texts
-    assert not draw_rules(tmp_path, runs, {}, tmp_path), "without rules there is no picture"

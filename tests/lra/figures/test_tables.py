@@ -29,6 +29,10 @@ def filled(fill, table: Table, column: str = "listops"):
     return figure.axes
 
 
+def written_grids(table: Table, folder: Path) -> list[Path]:
+    return [p for grid in figures.grids_to_draw(table) for p in grid.write(table, folder)]
+
+
 def test_compute_places_every_row_and_its_front(make: Make, runs: Path):
     make("luna", 0.4, compute__flops=2_000_000_000)
     make("linear", 0.5, compute__flops=1_000_000_000)
@@ -62,11 +66,12 @@ def test_every_name_has_the_colour_of_its_line(make: Make, runs: Path):
     made = table(runs, columns="task.pairs")
     bounds = {"pairs=16": [90.0, 50.0], "pairs=32": [80.0, 40.0], "bound": [True, False]}
     made.rules = pd.DataFrame(bounds, ["Bayes", "one answer"])
+    made.cells["rule"] = 45.0
     (axes,) = filled(figures.by_column, made, "")
     dotted = [list(line.get_ydata()) for line in axes.get_lines() if line.get_linestyle() == ":"]
     assert dotted == [[90, 80]], "the bound alone, of all rules"
     (one,) = filled(figures.by_column, dataclasses.replace(made, columns=["pairs=16"]), "")
-    assert [text.get_text().strip() for text in one.texts] == ["Bayes, the bound"]
+    assert [text.get_text().strip() for text in one.texts] == ["best rule", "Bayes, the bound"]
     looks = {
         (line.get_color(), str(line._dash_pattern))
         for line in (container.lines[0] for container in axes.containers)
@@ -81,7 +86,7 @@ def test_a_heat_map_shows_the_cells_and_those_that_are_missing(
         make("luna", accuracy, options={"M": m, "L": size})
     make("luna", 0.6, seed=2, options={"M": 16, "L": 8})
     made = table(runs, vary=["attention.M", "attention.L"])
-    assert {path.name for path in figures.write_grids(made, tmp_path)} == {
+    assert {path.name for path in written_grids(made, tmp_path)} == {
         "t-listops-grid.png",
         "t-listops-grid.pdf",
     }
@@ -114,7 +119,7 @@ def test_attentions_have_a_panel_each(make: Make, runs: Path, tmp_path: Path, dr
         options = {"M": m, "L": size}
         make(attention, 0.4 + 0.1 * (attention == "luna"), options=options)
     made = table(runs, vary=["attention.M", "attention.L"])
-    figures.write_grids(made, tmp_path)
+    written_grids(made, tmp_path)
     (figure,) = drawn
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == ["luna", "linear", ""]
@@ -125,11 +130,35 @@ def test_attentions_have_a_panel_each(make: Make, runs: Path, tmp_path: Path, dr
 def test_many_cells_keep_their_numbers(make: Make, runs: Path, tmp_path: Path, drawn: list[Figure]):
     for m, size in itertools.product(range(1, 3), range(1, 13)):
         make("luna", 0.4, options={"M": m, "L": size})
-    figures.write_grids(table(runs), tmp_path)
+    written_grids(table(runs), tmp_path)
     axes = drawn[0].axes[0]
     boxes = [text.get_window_extent() for text in axes.texts]
     assert len(boxes) == 24
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
+@pytest.mark.parametrize(
+    ("findings", "drawn", "problem"),
+    [
+        ("{listops-scores: LUNA is ahead of linear attention}", ["t-listops-scores"], ""),
+        ("{listops-score: LUNA is ahead}", [], "finding for a figure that it does not give: "),
+        ("{}", [], "has `findings`"),
+    ],
+)
+def test_records_draw_the_figures_with_a_finding(
+    findings: str, drawn: list[str], problem: str, make: Make, runs: Path, tmp_path: Path, capsys
+):
+    results = tmp_path / "results"
+    for attention, accuracy in (("luna", 0.5), ("linear", 0.4)):
+        make(attention, accuracy)
+    results.mkdir()
+    runs.rename(results / "records")
+    spec = f"- {{name: t, title: T, findings: {findings}}}"
+    (results / "tables.yaml").write_text(spec, encoding="utf-8")
+    words = ["figures", "records", "--results", str(results)]
+    assert main(words) == (2 if problem else 0)
+    assert problem in capsys.readouterr().err
+    assert sorted(p.stem for p in results.rglob("*.png")) == drawn
 
 
 def test_every_figure_of_a_table_is_written(make: Make, runs: Path, tmp_path: Path):

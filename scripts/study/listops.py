@@ -1,0 +1,154 @@
+"""The main finding in one picture: on ListOps of full length, what a few tokens give, what was
+published, and what each of our runs has; below it how every run gets there, a line per seed.
+
+Its letters can be read where the picture is 375 pixels wide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import lra
+from lra.report.rules import read_rules
+from lra.figures.style import INK, NOTE, OTHERS, save_figure
+from lra.looks import BLACK, LUNA, look_of
+from lra.report.published import published
+from lra.report.table import rounded
+
+FINDING = "On ListOps, efficient Transformers score about what the first one to six tokens give"
+RECORDS = "published_listops.jsonl"
+LENGTHS = {"min_length": 500, "max_length": 2000, "brackets": "keep"}  # of the benchmark
+BAND, FEW = "#f3d9a8", "what 1 to 6 tokens give"
+BRACKETS = {
+    "lost": "Transformers,\nbrackets lost",
+    "unknown": "Transformers,\nbrackets not known",
+    "kept": "Transformers,\nbrackets kept",
+}
+STATES = "State-space models"
+WIDTH, LANE = 5.2, 0.2  # inches: of the picture, and of a row
+Rows = dict[str, list[tuple[str, float]]]
+
+
+def draw(results: Path, out: Path) -> list[Path]:
+    """Write listops.png and listops.pdf."""
+    rules, theirs, ours = rules_of(results), published_rows(), our_rows(results)
+    lanes = sum(1.6 if "\n" in name else 1 for name in (*theirs, *ours)) + 4
+    heights = [LANE * lanes, 1.55]
+
+    def fill(figure: Any) -> None:
+        scores, leap = figure.subplots(2, 1, height_ratios=heights)
+        draw_scores(scores, rules, theirs, ours)
+        draw_leap(leap, rules_of(results, "val"), runs_of(results))
+
+    title = (
+        f"{FINDING}\n"
+        "Test accuracy on expressions of 500 to 2,000 tokens. Published rows are on the released "
+        "files, rules and our runs on expressions drawn anew. Where brackets are lost, no nesting "
+        "is left to read."
+    )
+    return save_figure(out / "listops", fill, title, sum(heights) + 1.5, WIDTH)
+
+
+def rules_of(results: Path, split: str = "test") -> dict[str, float]:
+    """The accuracy of every rule at the benchmark's length; one of them needs brackets."""
+    (rules,) = (
+        line["rules"]
+        for line in read_rules(results)
+        if LENGTHS.items() <= line["options"].items() and "balanced" not in line["options"]
+    )
+    return {name: rule[split] for name, rule in rules.items()}
+
+
+def runs_of(results: Path) -> pd.DataFrame:
+    """Our runs at the full budget on a GPU."""
+    runs = lra.records(results / "records" / RECORDS).to_pandas()
+    return runs[(runs["task.brackets"] == "drop") & (runs["machine.kind"] == "cuda")]
+
+
+def our_rows(results: Path) -> Rows:
+    """A row per method, the best mean on top, with the score of every seed."""
+    rows: Rows = {}
+    for (attention, signed, divisor), part in runs_of(results).groupby(
+        ["attention", "attention.nonneg", "attention.normalise"], dropna=False
+    ):
+        options = {"nonneg": signed} if signed is False else {}
+        options |= {"normalise": divisor} if divisor != "sum" else {}
+        rows[look_of(attention, options).name] = [(attention, s) for s in part["score"]]
+    return dict(sorted(rows.items(), key=lambda row: -sum(s for _, s in row[1]) / len(row[1])))
+
+
+def published_rows() -> Rows:
+    """Published scores by what was measured: state-space models, and Transformers by what is known
+    of the brackets in their data."""
+    contents, rows = published(), dict[str, list[tuple[str, float]]]()
+    for name, table in contents.tables.items():
+        for method, row in table.rows.items() if "listops" in table.tasks else ():
+            of_states = name == "states" and not method.startswith("Softmax")
+            what = STATES if of_states else BRACKETS[contents.brackets[row.source]]
+            score = row.values[table.tasks.index("listops")]
+            if score is not None and (method, score) not in rows.setdefault(what, []):
+                rows[what].append((method, score))
+    return {what: rows[what] for what in (STATES, *BRACKETS.values()) if what in rows}
+
+
+def draw_scores(axes: Any, rules: dict[str, float], theirs: Rows, ours: Rows) -> None:
+    """Rows from the top down: published ones, then ours."""
+    low, high = rules["first operator"], rules["first tokens"]
+    y, ticks, headings = 0.0, dict[float, str](), dict[float, str]()
+    for heading, rows in (("Published", theirs), ("Our runs, a dot per seed", ours)):
+        headings[y] = heading
+        y -= 1
+        for name, scores in rows.items():
+            y -= 0.3 * name.count("\n")
+            ticks[y] = name
+            for method, score in scores:
+                is_luna = method == "luna"
+                shape = {"color": LUNA, "marker": "D", "ms": 5} if is_luna else {"color": BLACK}
+                style = {"marker": "o", "ms": 4.5, "mec": "white", "mew": 0.5, "alpha": 0.85}
+                axes.plot(score, y, zorder=4 + is_luna, **style | shape)
+                if is_luna and rows is theirs:
+                    said = f" LUNA's paper {rounded(score, 1)}"
+                    axes.annotate(said, (score + 0.6, y), va="center", color=LUNA)
+            y -= 1 + 0.3 * name.count("\n")
+    axes.axvspan(low, high, color=BAND, lw=0, zorder=0)
+    for name, said in (("constant", "always one answer"), ("own digits", "root's own digits")):
+        axes.axvline(rules[name], color=OTHERS, lw=1, zorder=0)
+        axes.annotate(f" {said}", (rules[name], 0), va="center", color=NOTE)
+    axes.annotate(
+        f"{FEW}: {rounded(low, 0)} to {rounded(high, 0)} %",
+        ((low + high) / 2, 1.0),
+        ha="center",
+        color=INK,
+        fontweight="bold",
+        annotation_clip=False,
+    )
+    axes.set_yticks(list(ticks), list(ticks.values()))
+    for at, heading in headings.items():
+        place = {"xycoords": axes.get_yaxis_transform(), "annotation_clip": False}
+        axes.annotate(heading, (-0.02, at), ha="right", va="center", fontweight="bold", **place)
+    axes.tick_params(axis="y", length=0)
+    axes.set(xlabel="test accuracy, %", xlim=(13, 66), ylim=(y + 0.4, 0.8))
+    for label in axes.get_yticklabels():
+        label.set_color(LUNA if label.get_text().startswith("LUNA") else INK)
+
+
+def draw_leap(axes: Any, rules: dict[str, float], runs: pd.DataFrame) -> None:
+    """Accuracy on dev by step of every run."""
+    axes.axhspan(rules["first operator"], rules["first tokens"], color=BAND, lw=0, zorder=0)
+    looks = {"luna": (LUNA, 1.3, 3), "softmax": (BLACK, 1.3, 2)}
+    for attention, record in zip(runs["attention"], runs["record"], strict=True):
+        colour, width, order = looks.get(attention, (OTHERS, 0.9, 1))
+        steps, scores = zip(*record["curve"], strict=True)
+        axes.plot(steps, scores, color=colour, lw=width, zorder=order)
+    for i, (name, colour) in enumerate((("LUNA", LUNA), ("Softmax", BLACK), ("others", NOTE))):
+        axes.annotate(
+            name,
+            (0.03, 0.68 - 0.18 * i),
+            xycoords="axes fraction",
+            color=colour,
+            fontweight="bold" if i < 2 else "normal",
+        )
+    axes.set(xlabel="training step", ylabel="dev accuracy, %", xlim=(0, 5250), ylim=(13, 40))
+    axes.set_title("A line is a run: it waits, then leaps, or never does")

@@ -1,0 +1,305 @@
+"""Draw the pictures over several tables of this study into results/figures:
+
+    python scripts/study/pictures.py [--data-dir data] [--only NAME ...]
+
+`listops-depth` needs the prepared data of its runs, and is left out without them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import listops
+import numpy as np
+import pandas as pd
+
+import lra
+from lra.bench.result import BenchResult, title_of
+from lra.data.prepare import with_fingerprint
+from lra.data.registry import get
+from lra.report.rules import read_rules
+from lra.figures import style as look
+from lra.figures.bench import costs_of
+from lra.figures.style import INK, NOTE, OTHERS, save_figure
+from lra.looks import LUNA, WORDS, look_of
+from lra.report.commands import tables_of
+from lra.report.table import Table, is_mixed, of_both_kinds
+
+FINDINGS = {
+    "costs": "Random features, Hedgehog and Linformer recall nearly what softmax does in less "
+    "than a tenth of its time; LUNA as published does not",
+    "dead-queries": "With relu outputs many queries of LUNA are dead, and where most are it "
+    "recalls little; other outputs have few",
+    "divided": "Normalising instead of dividing by the sum of weights lets signed LUNA recall more",
+    "listops-depth": "Where expressions are nested, no attention is better than reading the root's "
+    "own digits",
+    "seeds": "Methods that differ much on recall hardly differ on Image and short ListOps",
+}
+N, PAIRS = 4096, 64  # tokens whose cost is shown beside the recall of these pairs
+OUTPUTS = {True: LUNA, False: INK, "exp": NOTE, "softplus": OTHERS}  # colours of LUNA's outputs
+LEAST = 50  # examples of a depth or length that is shown
+RULES = ("constant", "first operator", "first tokens", "own digits, no median", "own digits")
+NAMED = ("softmax", "linear", "rff", "performer", "hedgehog", "luna")  # of many points
+Tables = dict[str, Table]
+SEEDS = {
+    ("recall", "pairs=32"): "recall, 32 pairs",
+    ("laptop", "image8"): "Image, 8 x 8",
+    ("leaderboard_short", "listops"): "short ListOps",
+}
+PLAIN = {
+    "task": "listops",
+    "attention.dwc": "none",
+    "protocol.style.positions": "learned",
+    "pretrain.name": "none",
+}
+# Tables of runs that are divided or normalised, with the pairs that they recall.
+DIVIDED = {"normalise_128": 128, "normalise": 64, "normalise_methods": 64}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--data-dir", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, help="default: RESULTS/figures")
+    parser.add_argument("--only", nargs="+", choices=["listops", *FINDINGS])
+    a = parser.parse_args()
+    out = a.out or a.results / "figures"
+    pictures = {
+        "listops": lambda: listops.draw(a.results, out),
+        "listops-depth": lambda: draw_depth(a.results, a.data_dir, out),
+    }
+    wanted = a.only or [*pictures, *TABLED]
+    if TABLED.keys() & {*wanted}:
+        tables = {table.spec.name: table for table in tables_of(a.results)[1]}
+    for name in wanted:
+        paths = pictures[name]() if name in pictures else TABLED[name](a.results, tables, out)
+        print(*paths, sep="\n")
+
+
+def draw_costs(results: Path, tables: Tables, out: Path) -> list[Path]:
+    """Recall against the time of the attention alone, as published."""
+    (file,) = sorted((results / "bench").glob("attention-*.json"))
+    bench, cells = BenchResult.load(file), by_method(tables["recall"], f"pairs={PAIRS}")
+    cells = cells[~of_both_kinds(cells)]
+    title, _ = title_of("train_seconds")
+    cost = {
+        method: line["mean"][N]
+        for measures in costs_of(bench).values()  # one for each length, if few
+        for method, line in measures.get(title, {}).items()
+        if N in line.index and look_of(method).name in cells.index
+    }
+    shown = cells.loc[[look_of(method).name for method in cost]]
+    numbers = shown[["score", "deviation"]].fillna(0).itertuples(name=None)
+    points = [
+        look.Point(x, score, name, spread)
+        for x, (name, score, spread) in zip(cost.values(), numbers, strict=True)
+    ]
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        known = [i for i, method in enumerate(cost) if method in NAMED]
+        look.draw_front(axes, points, [look.style_of(method) for method in cost], known)
+        axes.axhline(cells["rule"].iloc[0], color=NOTE, lw=1, ls=":")
+        axes.set(xlabel=title, ylabel="recall, %")
+
+    heading = (
+        f"{FINDINGS['costs']}\nRecall of {PAIRS} pairs against the cost of the attention alone at "
+        f"{N:,} tokens ({bench.facts['machine']['device']}, one thread). The line joins methods "
+        "that no cheaper one exceeds; bars: deviation of seeds; grey: other methods; dotted: the "
+        "best rule."
+    )
+    return save_figure(out / "costs", fill, heading, 4.6)
+
+
+def draw_seeds(_: Path, tables: Tables, out: Path) -> list[Path]:
+    """Every seed of the methods that have run on all three tasks, the best on recall on top."""
+    cells = {key: by_method(tables[key[0]], key[1]) for key in SEEDS}
+    methods = in_all(tables)
+
+    def fill(figure: Any) -> None:
+        panels = figure.subplots(1, len(SEEDS), sharey=True, squeeze=False)[0]
+        for axes, (key, title) in zip(panels, SEEDS.items(), strict=True):
+            for y, name in enumerate(methods):
+                cell = cells[key].loc[name]
+                colour = look_of(cell["attention"]).colour
+                axes.plot(cell["values"], [y] * cell["seeds"], "o", ms=4, mfc="none", color=colour)
+                if not is_mixed(cell):
+                    axes.plot(cell["score"], y, "|", ms=11, mew=1.6, color=colour)
+            axes.axvline(cells[key]["rule"].iloc[0], color=NOTE, lw=1, ls=":", zorder=1)
+            axes.set_title(title)
+            axes.set_xlim(0, 104 if key[0] == "recall" else 60)
+            axes.grid()
+        panels[0].set_yticks(range(len(methods)), methods)
+        panels[0].set_ylim(-0.7, len(methods) - 0.3)
+        figure.supxlabel("test accuracy, %", fontsize=9)
+
+    title = f"{FINDINGS['seeds']}\n○ one seed   | mean   dotted: best rule without attention"
+    return save_figure(out / "seeds", fill, title, 1.2 + 0.22 * len(methods))
+
+
+def in_all(tables: Tables) -> list[str]:
+    """The methods that ran on all tasks of SEEDS, from the worst on the first one."""
+    first, *others = (by_method(tables[table], column) for table, column in SEEDS)
+    both = [name for name in first.index if all(name in part.index for part in others)]
+    return sorted(both, key=lambda name: first["score"][name])
+
+
+def by_method(table: Table, column: str) -> pd.DataFrame:
+    """The cells of methods as published, and of LUNA with signed outputs, by name."""
+    cells = table.column(column)
+    signed = [options.get("nonneg", True) is False for options in cells["options"]]
+    other = [options.get("nonneg", True) not in (True, False) for options in cells["options"]]
+    cells = cells.set_index(
+        pd.Index(
+            look_of(attention, {"nonneg": False} if negative else {}).name
+            for attention, negative in zip(cells["attention"], signed, strict=True)
+        )
+    )
+    return cells[~np.array(other)]
+
+
+class Both(NamedTuple):
+    """The seeds of a method whose sums are divided, and normalised."""
+
+    pairs: int  # to recall
+    attention: str
+    name: str
+    divided: list[float]
+    normalised: list[float]
+
+    @property
+    def gain(self) -> float:
+        return float(np.mean(self.normalised) - np.mean(self.divided))
+
+
+def draw_divided(_: Path, tables: Tables, out: Path) -> list[Path]:
+    """A line per method: its seeds divided by the sum of weights, and normalised."""
+    rows = rows_both_ways(tables)
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        for y, row in enumerate(rows):
+            colour = look_of(row.attention).colour
+            for values, face in ((row.divided, "white"), (row.normalised, colour)):
+                axes.plot(values, [y] * len(values), "o", ms=4.5, mfc=face, color=colour, zorder=3)
+            means = [np.mean(row.divided), np.mean(row.normalised)]
+            axes.plot(means, [y, y], color=colour, lw=3, alpha=0.35, zorder=2)
+            axes.plot(means[1:], [y], "|", color=colour, ms=12, mew=2, zorder=2)
+        axes.set_yticks(range(len(rows)), [f"{row.name}, {row.pairs} pairs" for row in rows])
+        best = max(tables[name].cells["rule"].max() for name in DIVIDED)
+        axes.axvline(best, color=NOTE, lw=1, ls=":")
+        axes.set(xlabel="recall, %", xlim=(-2, 102))
+        axes.grid(axis="x")
+
+    title = (
+        f"{FINDINGS['divided']}\n○ a seed, divided by the sum   ● a seed, normalised (rms)   "
+        "line: from mean to mean\n300 steps, five seeds; dotted: the best rule without attention"
+    )
+    return save_figure(out / "divided", fill, title, 1.2 + 0.22 * len(rows))
+
+
+def rows_both_ways(tables: Tables) -> list[Both]:
+    """The rows of the picture, from the bottom up."""
+    rows = [row for name, pairs in DIVIDED.items() for row in _both_ways(tables[name], pairs)]
+    return sorted(rows, key=lambda row: (row.pairs, row.gain))
+
+
+def _both_ways(table: Table, pairs: int) -> Iterator[Both]:
+    """The methods of a table that ran in both ways; of LUNA those with M = L = 8."""
+    cells: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for _, cell in table.cells.iterrows():
+        options = dict(cell["options"])
+        if options.get("M", 8) == 8:
+            outputs = {k: v for k, v in options.items() if k == "nonneg"}
+            key = cell["attention"], look_of(cell["attention"], outputs).name
+            cells.setdefault(key, {})[options.get("normalise", "")] = cell["values"]
+    for (attention, name), values in cells.items():
+        if {"sum", "rms"} <= values.keys():
+            yield Both(pairs, attention, name, values["sum"], values["rms"])
+
+
+def draw_dead(_: Path, tables: Tables, out: Path) -> list[Path]:
+    """Accuracy of LUNA's runs against the share of queries whose weights sum to 0."""
+    runs = tables["recall_luna"].runs
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        for output, colour in OUTPUTS.items():
+            part = runs[runs["attention.nonneg"] == output]
+            axes.plot(
+                100 * part["dead_queries"],
+                part["score"],
+                look_of("luna", {"nonneg": output}).marker,
+                ms=6,
+                color=colour,
+                mec="white",
+                mew=0.5,
+                label=f"{WORDS['nonneg'][str(output)]} ({len(part)})",
+            )
+        axes.set_xscale("symlog", linthresh=0.1)
+        axes.set_xticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
+        axes.set(xlabel="dead queries, % of all", ylabel="recall of 32 pairs, %", xlim=(-0.02, 130))
+        axes.legend(loc="lower center", frameon=False)
+        axes.grid()
+
+    title = (
+        f"{FINDINGS['dead-queries']}\n{len(runs)} runs of LUNA, a point each, by the output of its "
+        "functions. The weights of a dead query sum to 0; its share in the worst layer."
+    )
+    return save_figure(out / "dead-queries", fill, title, 3.8)
+
+
+def draw_depth(results: Path, data_dir: Path, out: Path) -> list[Path]:
+    """Short ListOps by the depth of nesting, from the answers of runs."""
+    runs = lra.records(results / "records" / "recipe.jsonl").to_pandas()
+    runs = runs[(runs[[*PLAIN]] == pd.Series(PLAIN)).all(axis=1)]
+    fingerprint = runs["fingerprint"].iloc[0]
+    data = with_fingerprint(data_dir, "listops", fingerprint)
+    scored = [s for s in read_rules(results) if s["fingerprint"] == fingerprint]
+    if data is None:
+        options = " ".join(f"{k}={v}" for k, v in scored[0]["options"].items())
+        print(f"listops-depth needs the data of its runs: lra data prepare listops {options}")
+        return []
+    test = data.split("test")
+    depths = np.asarray(get("listops").groups(test))
+    rules = {
+        name: {int(g): 100 * right / n for g, (right, n) in rule["by"].items()}
+        for name, rule in scored[0]["rules"].items()
+        if name in RULES
+    }
+
+    def fill(figure: Any) -> None:
+        axes, lines = figure.subplots(), []
+        for name, of_name in runs.groupby("attention", sort=False):
+            right = [
+                pd.Series(100.0 * record.answers.right).groupby(depths).mean()
+                for record in of_name["record"]
+            ]
+            line = pd.concat(right, axis=1).agg(["mean", "min", "max"], axis=1)
+            line = line[np.unique(depths, return_counts=True)[1] >= LEAST]
+            lines.append((look_of(name).name, line, look.style_of(name)))
+        for name, by in rules.items():
+            line = pd.DataFrame(dict.fromkeys(("mean", "min", "max"), by))
+            lines.append((f"rule: {name}", line, {"color": NOTE, "ls": ":", "lw": 1}))
+        axes.set(xlabel="depth of nesting", ylabel="accuracy, %", xticks=sorted(set(depths)))
+        look.draw_lines(axes, lines, gap=0.085)
+
+    steps, seeds = runs["steps"].iloc[0], runs["seed"].nunique()
+    title = (
+        f"{FINDINGS['listops-depth']}\nShort ListOps, {steps} steps, {seeds} seeds. Dotted: "
+        "rules that never look into a nested expression."
+    )
+    return save_figure(out / "listops-depth", fill, title, 3.4)
+
+
+TABLED = {
+    "costs": draw_costs,
+    "divided": draw_divided,
+    "seeds": draw_seeds,
+    "dead-queries": draw_dead,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The pictures that are committed: few, each with a finding as title, drawn from the records."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("matplotlib")
+
+from matplotlib.figure import Figure
+
+from lra.figures import scheme, style, tables
+from lra.looks import look_of
+from lra.report.commands import tables_of
+from lra.report.specs import specs
+from lra.report.table import Table
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
+MOST = 15
+SCRIPTS = ("pictures", "listops", "trained")
+
+
+@pytest.fixture(scope="module")
+def study() -> Iterator[dict[str, ModuleType]]:
+    """The scripts that draw, by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        for folder in ("scripts/study", "scripts/study/theory"):
+            patch.syspath_prepend(ROOT / folder)
+        yield {name: importlib.import_module(name) for name in SCRIPTS}
+    for name in SCRIPTS:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Table]:
+    return {table.spec.name: table for table in tables_of(RESULTS)[1]}
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are saved, in order; they are not written."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(style, "save", lambda figure, stem: figures.append(figure) or [stem])
+    return figures
+
+
+def test_every_committed_picture_has_a_finding(study: dict[str, ModuleType]):
+    findings = {f"figures/{name}": said for name, said in study["pictures"].FINDINGS.items()}
+    findings["figures/listops"] = study["listops"].FINDING
+    findings["theory/trained"] = study["trained"].FINDING
+    findings |= {f"figures/{name}": title for name, (title, _) in scheme.SCHEMES.items()}
+    findings["figures/scheme-families"] = scheme.FAMILIES_TITLE
+    for spec in specs(RESULTS):
+        findings |= {f"figures/{spec.name}-{name}": said for name, said in spec.findings.items()}
+    pictures = {str(p.relative_to(RESULTS).with_suffix("")) for p in RESULTS.rglob("*.png")}
+    assert pictures == set(findings)
+    assert len(pictures) <= MOST
+    assert all(len(said.split()) > 5 for said in findings.values()), "a sentence, not a label"
+
+
+@pytest.mark.parametrize(
+    ("name", "methods"),
+    [
+        ("recall-pairs", ("luna", "softmax", "hedgehog", "linear")),
+        ("costs", ("luna", "softmax", "hedgehog", "linear", "linformer", "uniform")),
+        ("divided", ("luna", "hedgehog", "linear")),
+        ("seeds", ("luna", "softmax", "hedgehog", "linear", "nystrom", "uniform")),
+        ("listops", ("luna", "softmax")),
+    ],
+)
+def test_committed_pictures_have_the_colours_of_their_methods(name: str, methods: tuple[str, ...]):
+    with Image.open(RESULTS / f"figures/{name}.png") as image:
+        pixels = np.asarray(image.convert("RGB"), dtype=np.int32)
+    there = np.zeros(2**24, dtype=bool)  # marking takes a tenth of the time of sorting
+    there[pixels @ np.array([2**16, 2**8, 1], dtype=np.int32)] = True
+    missing = [m for m in methods if not there[int(look_of(m).colour[1:], 16)]]
+    assert not missing
+
+
+@pytest.mark.rest
+def test_no_two_named_lines_of_a_figure_look_the_same(
+    made: dict[str, Table], monkeypatch: pytest.MonkeyPatch
+):
+    """Of every figure of lines that our tables give, committed or not."""
+    named = list[list[dict[str, Any]]]()
+    monkeypatch.setattr(
+        style,
+        "draw_lines",
+        lambda axes, lines, gap=0.06: named.append([look for name, _, look in lines if name]),
+    )
+    for table in made.values():
+        for figure in tables.figures_of(table) if table.costs else ():
+            if figure.name == table.axis:
+                tables.by_column(Figure(), table, "")
+            elif figure.name.endswith("-curves"):
+                tables.curves(Figure(), table, figure.name.removesuffix("-curves"))
+    assert len(named) > 10
+    for looks in named:
+        drawn = [(look["color"], look["marker"], str(look["linestyle"])) for look in looks]
+        assert len(set(drawn)) == len(drawn)
+
+
+def test_the_main_finding_is_drawn_from_records_and_rules(
+    study: dict[str, ModuleType], tmp_path: Path, drawn: list[Figure]
+):
+    listops = study["listops"]
+    listops.draw(RESULTS, tmp_path)
+    scores, leap = drawn[0].axes
+    names = [label.get_text() for label in scores.get_yticklabels()]
+    ours = listops.our_rows(RESULTS)
+    assert names == [*listops.published_rows(), *ours]
+    assert names[0] == listops.STATES
+    dots = [line for line in scores.get_lines() if len(line.get_xdata()) == 1]
+    runs = listops.runs_of(RESULTS)
+    published = sum(map(len, listops.published_rows().values()))
+    assert len(dots) == len(runs) + published
+    # A seed is a line of its own: no mean of runs that leap at steps of their own.
+    lines = [list(line.get_ydata()) for line in leap.get_lines()]
+    assert lines == [[score for _, score in record["curve"]] for record in runs["record"]]
+    rules = listops.rules_of(RESULTS)
+    assert rules["constant"] < 20 < rules["first operator"] < rules["first tokens"] < 40
+    # The title: every row of ours ends within two points of the band, or below it.
+    best = [max(score for _, score in row) for row in ours.values()]
+    assert max(best) < rules["first tokens"] + 2
+    states = [score for _, score in listops.published_rows()[listops.STATES]]
+    theirs = listops.published_rows()
+    others = [score for what in theirs if what != names[0] for _, score in theirs[what]]
+    assert max(others) < rules["first tokens"] + 2.5 < min(states)
+
+
+def test_findings_hold(study: dict[str, ModuleType], made: dict[str, Table]):
+    """Each title of a picture over tables would fail here if the records said otherwise."""
+    pictures = study["pictures"]
+    recall = pictures.by_method(made["recall"], "pairs=64")["score"]
+    near = recall[[look_of(m).name for m in ("rff", "hedgehog", "linformer")]]
+    assert near.min() > recall["Softmax"] - 6
+    assert recall["LUNA"] < recall["Linear attention"] < near.min()
+    assert recall["LUNA, signed"] > recall["LUNA"] + 20
+    rows = pictures.rows_both_ways(made)
+    signed = [row for row in rows if row.name == "LUNA, signed"]
+    assert sorted(row.pairs for row in signed) == [64, 128]
+    assert all(np.mean(row.normalised) > np.mean(row.divided) for row in signed)
+    runs = made["recall_luna"].runs
+    relu = runs[runs["attention.nonneg"].eq(True)]
+    dead = relu[relu["dead_queries"] > 0.5]
+    assert len(dead) > 3
+    assert dead["score"].max() < 60
+    assert runs.loc[~runs["attention.nonneg"].eq(True), "dead_queries"].max() < 0.03
+    short = pictures.by_method(made["leaderboard_short"], "listops")["score"]
+    few = [name for name in pictures.in_all(made) if name != "Plain averaging"]
+    image = pictures.by_method(made["laptop"], "image8")["score"]
+    assert max(np.ptp(short[few]), np.ptp(image[few])) < 6 < 20 < np.ptp(recall[few])
+
+
+def test_findings_on_recipes_and_projections_hold(made: dict[str, Table]):
+    effects = made["recipe_listops"].effects
+    pretrained = effects[effects["setting"] == "pretrain"]
+    assert len(pretrained) == 3
+    assert (pretrained["high"] < 0).all()
+    local = effects[effects["setting"] == "dwc"].set_index("where")["mean"]
+    assert local.idxmax() == "luna"
+    numbers = json.loads((RESULTS / "theory/theory.json").read_text(encoding="utf-8"))
+    for run, at in numbers["claims"]["trained"]["runs"].items():
+        if run.startswith("luna"):
+            assert at["start"]["error"] < max(at["start"]["redrawn"])
+            assert at["trained"]["error"] > max(at["trained"]["redrawn"])
+
+
+@pytest.mark.parametrize("name", ["costs", "divided", "seeds", "dead-queries"])
+def test_pictures_of_tables_are_drawn(
+    name: str, study: dict[str, ModuleType], made: dict[str, Table], drawn: list[Figure]
+):
+    pictures = study["pictures"]
+    pictures.TABLED[name](RESULTS, made, RESULTS)
+    assert pictures.FINDINGS[name].split(";")[0][:40] in drawn[0].texts[0].get_text()
+    assert all(axes.lines or axes.collections for axes in drawn[0].axes)
