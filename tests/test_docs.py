@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import luna
 from lra import cli
 from lra.data import registry
 from lra.families import FAMILIES
@@ -314,3 +315,9 @@ def test_the_page_of_baselines_says_what_has_runs():
         named = re.findall(r"`lra train .*attention=(\w+)", section)
         assert named, family.name
         assert set(named) <= set(family.methods)
+
+
+def test_the_readme_names_version_and_licence():
+    first = (ROOT / "README.md").read_text(encoding="utf-8").partition("## ")[0]
+    assert f"Version {luna.__version__}," in first
+    assert "[Apache 2.0](LICENSE)" in first
