@@ -1,11 +1,9 @@
-"""Figures of tables: scores, cost, curves, columns, grids of two settings, effects, and two tables'
-orders."""
+"""Figures of tables: which ones a table gives, and scores, cost, curves and columns; grids.py and
+effects.py draw the others."""
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
 import textwrap
 from argparse import Namespace
 from collections import Counter
@@ -15,29 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lra.base.errors import UserError
 from lra.figures import style as look
-from lra.looks import LUNA, WORDS, in_words, look_of, word_of
-from lra.report import render
+from lra.figures.effects import write_agreement, write_effects
+from lra.figures.grids import across_page, draw_grids
+from lra.figures.words import AXES, axis_of
+from lra.looks import in_words, look_of
 from lra.report.commands import tables_of
-from lra.report.effects import AVERAGED
-from lra.report.grids import DARK, LIGHT, MIXED, Grid, colour_of_cell, grids_of, ink_on, scale_of
+from lra.report.grids import Grid, grids_of
 from lra.report.notes import conditions
 from lra.report.table import Table, is_mixed, mark_of, of_both_kinds, text_of
 
-# Settings of one letter keep it, because tables and commands have it.
-AXES = {
-    "pairs": "pairs to recall",
-    "M": "M, projections of a token",
-    "L": "L, scalar functions",
-    "hidden": "width of a scalar network",
-    "nonneg": "outputs",
-    "normalise": "sums over keys are",
-}
-TITLES = {"dwc": "local branch", "lr": "learning rate", "pretrain": "self-pretraining"}
 POINTS = 4  # of a curve, at least
 CURATED = ("softmax", "hedgehog", "linear", "rff", "luna")  # methods named where many are
 
@@ -162,13 +150,6 @@ def compute(figure: Any, table: Table, column: str) -> None:
     axes.set(xlabel="GFLOPs per example, forward", ylabel=axis_of(cells))
 
 
-def axis_of(cells: pd.DataFrame, split: str = "test") -> str:
-    """`test accuracy (%)`"""
-    first = cells.iloc[0]
-    unit = f" ({first['unit']})" if first["unit"] else ""
-    return f"{split} {first['title']}{unit}"
-
-
 def curves_of(table: Table, column: str) -> dict[str, pd.DataFrame]:
     """The score on dev by step, a column for each seed, of every row whose runs kept POINTS steps
     or more."""
@@ -200,7 +181,7 @@ def curves(figure: Any, table: Table, column: str) -> None:
     _lines(axes, table, {row: of_rows[row] for row in order}, special, markers=False)
 
 
-# ---------------------------------------------------------------------- columns, effects, orders
+# ---------------------------------------------------------------------- columns, grids
 
 
 def by_column(figure: Any, table: Table, _: str) -> None:
@@ -254,178 +235,6 @@ def grids_to_draw(table: Table) -> Iterator[TableFigure]:
         height = 1.4 + lines * (0.9 + 0.42 * max(len(grid.rows) for grid in grids))  # inches
         name = f"{column or table.axis}-grid"
         yield _figure(name, partial(draw_grids, grids), column, height)
-
-
-def across_page(grids: Sequence[Grid]) -> int:
-    """How many grids stand side by side: cells have to hold their numbers."""
-    return 2 if len(grids) > 1 and max(len(grid.columns) for grid in grids) <= 4 else 1
-
-
-def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) -> None:
-    """Every cell with its mean, deviation and number of seeds; all panels have one scale."""
-    from matplotlib.colors import LinearSegmentedColormap, Normalize
-
-    ends = [[part / 255 for part in end] for end in (LIGHT, DARK)]
-    worst, best = scale_of(grids)
-    low, high = min(worst, best), max(worst, best)
-    ends = ends if best >= worst else ends[::-1]
-    scale = {
-        "cmap": LinearSegmentedColormap.from_list("scores", ends),
-        "norm": Normalize(low, high),
-    }
-    panels = look.panels_for(figure, len(grids), across_page(grids))
-    for axes, grid in zip(panels.flat, grids, strict=False):
-        scores = np.full((len(grid.rows), len(grid.columns)), np.nan)
-        for (y, row), (x, value) in itertools.product(
-            enumerate(grid.rows), enumerate(grid.columns)
-        ):
-            cell = grid.cells.get((row, value))
-            if cell is not None:
-                scores[y, x] = np.nan if is_mixed(cell) else cell["score"]
-            _write_cell(axes, x, y, cell, (worst, best), crowded=len(grid.columns) > 8)
-        axes.set_facecolor(MIXED)
-        picture = axes.pcolormesh(scores, edgecolors="w", linewidth=1.5, **scale)
-        axes.invert_yaxis()  # as the terminal has it: the first row on top
-        for axis, factor, values in (
-            (axes.xaxis, grid.across, grid.columns),
-            (axes.yaxis, grid.down, grid.rows),
-        ):
-            words = [WORDS.get(factor, {}).get(value, value) for value in values]
-            axis.set_ticks([i + 0.5 for i in range(len(words))], words)
-            axis.set_label_text(AXES.get(factor, TITLES.get(factor, factor)))
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-        axes.set_title(", ".join(filter(None, [table.axis and grid.column, grid.others])))
-    bar = figure.colorbar(picture, ax=list(panels.flat[: len(grids)]), fraction=0.05)
-    bar.set_label(axis_of(table.cells))
-    bar.outline.set_visible(False)
-    figure.supxlabel(
-        "(n): seeds; ∅, ↓: as in tables. Colours begin at one answer to everything, so that "
-        "small differences look small.",
-        fontsize=8,
-        color=look.NOTE,
-    )
-
-
-def _write_cell(
-    axes: Any, x: int, y: int, cell: pd.Series | None, scale: tuple[float, float], *, crowded: bool
-) -> None:
-    """The numbers of a cell; a cell without a run is hatched, so that it is not taken for a low
-    one."""
-    middle = (x + 0.5, y + 0.5)
-    place = {"ha": "center", "va": "center", "textcoords": "offset points", "parse_math": False}
-    if cell is None:
-        hatched = {"facecolor": "none", "edgecolor": look.OTHERS, "hatch": "////", "linewidth": 0}
-        axes.fill([x, x + 1, x + 1, x], [y, y, y + 1, y + 1], **hatched)
-        box = {"facecolor": "w", "edgecolor": "none", "pad": 1.5}
-        said = "–" if crowded else "no run"
-        axes.annotate(said, middle, (0, 0), color=look.NOTE, fontsize=7.5, bbox=box, **place)
-        return
-    place["color"] = ink_on(colour_of_cell(cell, scale))
-    shown = f"{text_of(cell)} {mark_of(cell)}".strip()
-    mean, _, rest = shown.partition(" leapt: " if is_mixed(cell) else " ")
-    weight = "bold" if cell["best"] else "normal"
-    if crowded:  # the title has the number of seeds
-        axes.annotate(mean, middle, (0, 0), fontsize=7, fontweight=weight, **place)
-        return
-    axes.annotate(mean, middle, (0, 6), fontsize=10, fontweight=weight, **place)
-    axes.annotate(rest, middle, (0, -7), fontsize=7.5, **place)
-
-
-def write_effects(table: Table, folder: Path) -> list[Path]:
-    """The effects of a table: a stroke per pair of runs, their mean, its 95 % interval."""
-    lines = len(table.effects) + table.effects["setting"].nunique()
-    stem = folder / f"{table.spec.name}-effects"
-    title = f"{table.spec.title}\n{conditions(table.runs)}"
-    if finding := table.spec.findings.get("effects"):
-        title = f"{finding}\n{table.spec.title}"
-    return look.save_figure(stem, lambda f: draw_effects(f, table), title, 1.4 + 0.27 * lines)
-
-
-def draw_effects(figure: Any, table: Table) -> None:
-    axes = figure.subplots()
-    axes.axvline(0, color=look.NOTE, lw=1)
-    y, ticks = 0.0, dict[float, str]()
-    right = {"va": "center", "xycoords": axes.get_yaxis_transform(), "fontsize": 8}
-    for (setting, base), group in table.effects.groupby(["setting", "base"], sort=False):
-        ticks[y] = f"{TITLES.get(setting, setting)}, against {_level(setting, base, bare=True)}"
-        texts = render.lines_of(group, render.EFFECT)
-        for effect, text in zip(group.to_dict("records"), texts.to_dict("records"), strict=True):
-            y -= 1
-            seen = f", {_where(effect['where'])}" if effect["where"] else ""
-            ticks[y] = f"{_level(setting, effect['level'])}{seen}"
-            half = effect["high"] - effect["mean"]
-            clear = abs(effect["mean"]) > half  # not where there is no interval
-            over_rows = effect["pairs"] >= AVERAGED  # else the interval is over seeds
-            differences = effect["differences"]
-            axes.plot(differences, [y] * len(differences), "|", color="0.6", ms=7)
-            axes.errorbar(
-                effect["mean"],
-                y,
-                xerr=None if pd.isna(half) else half,
-                fmt="o",
-                color=LUNA if clear else look.NOTE,
-                capsize=3,
-                lw=1.8,
-                mfc=None if over_rows else "w",
-            )
-            shown = f"{text['difference']}   [{text['95 % interval']}]   {text['pairs (runs)']}"
-            axes.annotate(shown, (1.02, y), **right)
-        y -= 1.4
-    axes.set_yticks([*ticks], [*ticks.values()], parse_math=False)
-    for label in axes.get_yticklabels():
-        label.set_fontweight("bold" if ", against " in label.get_text() else "normal")
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(y + 0.7, 0.7)
-    axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), color=look.NOTE, **right)
-    axes.set_xlabel(
-        "change of the test score, all other settings equal; red: the interval leaves out 0\n"
-        "| a pair of runs   ● mean and interval over pairs of rows   ○ over seeds of one pair"
-    )
-    axes.grid(axis="x")
-
-
-def _level(setting: str, value: Any, *, bare: bool = False) -> str:
-    """A value of a setting in words; `bare` ones stand behind the name of the setting."""
-    if setting == "attention":
-        return look_of(str(value)).name
-    return str(value) if bare else WORDS.get(setting, {}).get(str(value), str(value))
-
-
-def _where(rows: str) -> str:
-    """In which rows an effect was seen: a method, or `M=8 nonneg=exp`."""
-    pairs = re.findall(r"((?:\w+ x )*\w+)=(\d+(?: x \d+)+|\S+)", rows)
-    method = rows[: rows.index(f"{pairs[0][0]}=")].strip() if pairs else rows
-    words = [word_of(key, value) for key, value in pairs]
-    return ", ".join([look_of(method).name, *words] if method else words)
-
-
-def write_agreement(table: Table, folder: Path) -> list[Path]:
-    """The column that shares most methods with the other table, a point per method. Ranks, the best
-    on top and at the right: means of many methods lie on one another."""
-    best = table.agreements.loc[table.agreements["methods"].idxmax()]
-    text = render.lines_of(best.to_frame().T, render.AGREEMENT).iloc[0]
-    title = (
-        f"{table.spec.title}: {best['column']}\nagainst {best['title']}: {best['with']}\n"
-        f"{text['methods']} methods, rank correlation {text['correlation']} "
-        f"({text['95 % interval']})"
-    )
-    ranks = best["means"][["here", "there"]].rank()
-
-    def fill(figure: Any) -> None:
-        axes = figure.subplots()
-        points = [look.Point(x, y, look_of(name).name) for name, x, y in ranks.itertuples()]
-        for (x, y, *_), style in zip(points, map(look.style_of, ranks.index), strict=True):
-            axes.plot(x, y, marker=style["marker"], color=style["color"], ms=7)
-        axes.plot([1, len(ranks)], [1, len(ranks)], color=look.OTHERS, lw=0.8, ls=":", zorder=1)
-        axes.margins(x=0.1, y=0.1)
-        axes.set_xlabel(f"rank on {best['column']} (right: better)")
-        axes.set_ylabel(f"rank on {best['with']}, {table.spec.against} (up: better)")
-        axes.grid()
-        look.beside(axes, points)
-
-    stem = folder / f"{table.spec.name}-against-{table.spec.against}"
-    return look.save_figure(stem, fill, title, height=5)
 
 
 # ---------------------------------------------------------------------- what they share
