@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 import lra
-from lra.report.rules import read_rules
 from lra.figures.style import INK, NOTE, OTHERS, save_figure
 from lra.looks import BLACK, LUNA, look_of
 from lra.report.published import published
+from lra.report.rules import read_rules
 from lra.report.table import rounded
 
 FINDING = "On ListOps, efficient Transformers score about what the first one to six tokens give"

@@ -19,12 +19,12 @@ import lra
 from lra.bench.result import BenchResult, title_of
 from lra.data.prepare import with_fingerprint
 from lra.data.registry import get
-from lra.report.rules import read_rules
 from lra.figures import style as look
 from lra.figures.bench import costs_of
 from lra.figures.style import INK, NOTE, OTHERS, save_figure
 from lra.looks import LUNA, WORDS, look_of
 from lra.report.commands import tables_of
+from lra.report.rules import read_rules
 from lra.report.table import Table, is_mixed, of_both_kinds
 
 FINDINGS = {
