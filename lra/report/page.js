@@ -1,6 +1,6 @@
 "use strict";
-// One table at a time, that of the address; DataTables sorts, filters and hides columns.
-const find = (css, of = document) => of.querySelector(css);
+// One table at a time, that of the address, with the figure above it; DataTables sorts, filters and
+// hides columns. The card tells about the score that is pointed at, in a table or in the figure.
 const sections = [...document.querySelectorAll("section")], select = find("nav select"), tip = find("#tip");
 
 function show() {
@@ -8,6 +8,8 @@ function show() {
     ?? document.getElementById(select.options[0].value);
   for (const other of sections) other.hidden = other !== section;
   select.value = section.id;
+  tell(null);
+  showFigure(section.id);
   if (find(".dt-container", section)) return;
   const chooser = find(".columns", section);
   const table = new DataTable(find(".main", section), {
@@ -21,31 +23,54 @@ function show() {
   chooser.onchange = e => table.column(+e.target.value).visible(e.target.checked);
 }
 
-let shown = null;  // the score that the tooltip tells about
-function tell(score) {
+let shown = null, seed = 0;  // the score, and the seed of it, that the card tells about
+function tell(score, of = 0) {
   shown?.removeAttribute("aria-describedby");
-  shown = score;
+  [shown, seed] = [score, of];
   tip.hidden = !score;
+  tip.classList.remove("held");
   if (!score) return;
   score.setAttribute("aria-describedby", "tip");
-  tip.replaceChildren(...score.dataset.facts.split("\n").map(line => {
-    const part = document.createElement(line.startsWith("lra ") ? "code" : "p");
-    part.textContent = line;
-    return part;
-  }));
+  const {lines, command, last} = factsOf(score.dataset.at, seed);
+  tip.replaceChildren(...lines.map(line => element("p", {}, line)));
+  if (last) tip.append(command ? element("code", {}, command) : element("p", {}, "the command was not recorded"), element("p", {}, last));
   place();
+}
+
+// The card stays, with buttons and links, until Escape or a click elsewhere.
+function hold() {
+  if (!shown || tip.classList.contains("held")) return;
+  const {run, command} = factsOf(shown.dataset.at, seed);
+  tip.classList.add("held");
+  if (run === undefined) return;
+  const parts = [element("a", {href: DATA.files[DATA.runs[run][4]]}, "Its record")];
+  if (command) parts.unshift(copyButton(command, "Copy command"));
+  if (shown.closest("section")?.id !== shown.dataset.at.split(" ")[0]) {
+    const toRow = element("a", {href: "#" + shown.dataset.at.split(" ")[0]}, "Its row in the table");
+    toRow.onclick = event => { event.preventDefault(); goTo(shown.dataset.at); };
+    parts.push(toRow);
+  }
+  tip.append(element("p", {className: "does"}, ...parts));
+  place();
+}
+
+function goTo(at) {
+  history.pushState(null, "", "#" + at.split(" ")[0]);
+  show();
+  const score = [...document.querySelectorAll("section:not([hidden]) [data-at]")].find(other => other.dataset.at === at);
+  score?.scrollIntoView({block: "center"});
+  score?.focus();
 }
 
 function place() {
   if (!shown) return;
   const score = shown.getBoundingClientRect(), below = score.bottom + 6;
   const fits = below + tip.offsetHeight < innerHeight;
-  tip.classList.toggle("held", shown === document.activeElement);  // its text can be selected
   tip.style.left = Math.max(8, Math.min(score.left, innerWidth - tip.offsetWidth - 8)) + "px";
   tip.style.top = (fits ? below : Math.max(8, score.top - tip.offsetHeight - 6)) + "px";
 }
 
-function go(event) {  // from score to score with the arrow keys
+function go(event) {  // from score to score of a table with the arrow keys
   const cell = event.target.closest?.("td:has(button)");
   const right = {ArrowRight: 1, ArrowLeft: -1}[event.key], down = {ArrowDown: 1, ArrowUp: -1}[event.key];
   if (!cell || !(right || down)) return;
@@ -54,13 +79,33 @@ function go(event) {  // from score to score with the arrow keys
   row?.cells[cell.cellIndex + (right ?? 0)]?.querySelector("button")?.focus();
 }
 
-const scoreAt = node => node.closest?.("[data-facts]");
-addEventListener("mouseover", e => tip.contains(e.target) || tip.contains(document.activeElement)
-  || tell(scoreAt(e.target) ?? scoreAt(document.activeElement)));
-addEventListener("focusin", e => tip.contains(e.target) || tell(scoreAt(e.target)));
-addEventListener("focusout", e => e.relatedTarget || tell(null));
-addEventListener("click", e => scoreAt(e.target)?.focus());  // Safari does not focus buttons
-addEventListener("keydown", e => e.key === "Escape" ? tell(null) : go(e));
+const scoreAt = node => node.closest?.("[data-at]");
+const seedAt = node => +(node.closest?.("[data-seed]")?.dataset.seed ?? 0);
+const held = () => tip.classList.contains("held");
+addEventListener("mouseover", e => held() || tip.contains(e.target)
+  || tell(scoreAt(e.target) ?? scoreAt(document.activeElement), seedAt(e.target)));
+addEventListener("focusin", e => tip.contains(e.target) || (held() && scoreAt(e.target) === shown) || tell(scoreAt(e.target)));
+addEventListener("focusout", e => e.relatedTarget || held() || tell(null));
+addEventListener("click", e => {
+  const score = scoreAt(e.target);
+  if (!score) return tip.contains(e.target) || tell(null);
+  score.focus();  // Safari does not focus buttons
+  tell(score, seedAt(e.target));
+  hold();
+});
+addEventListener("keydown", e => {
+  const score = scoreAt(e.target);
+  if (e.key === "Escape") {
+    const back = tip.contains(document.activeElement) && shown;
+    if (back) back.focus();
+    tell(null);
+  } else if (score && ["Enter", " "].includes(e.key)) {
+    e.preventDefault();
+    if (score !== shown) tell(score);
+    hold();
+    find("button, a", tip)?.focus();
+  } else go(e);
+});
 addEventListener("scroll", place, true);
 addEventListener("hashchange", show);
 select.onchange = () => location.hash = select.value;

@@ -1,4 +1,6 @@
-"""The results as one page: a template, its script, and in static/ the table library DataTables."""
+"""The results as one page: a template, its looks, its data, and its scripts: figure.js and
+explore.js for the figure, page.js for the tables and what scores tell, and the table library
+DataTables in static/."""
 
 from __future__ import annotations
 
@@ -11,15 +13,16 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
+from lra.looks import look_of
+from lra.report import overview
+from lra.report.chart import as_json, chart_of
 from lra.report.notes import FLOOR
 from lra.report.render import sections, wide
-from lra.report.stats import MOST_SEEDS
-from lra.report.table import Table, mark_of, rounded, text_of
-from lra.report.trainings import FIVE
+from lra.report.table import Table, mark_of, text_of
 
 HERE = Path(__file__).parent
-SCRIPTS = ("static/dataTables.min.js", "page.js")
-SHORT = ("demo", "quick", "balanced")  # protocols with a small part of the benchmark's steps
+SCRIPTS = ("static/dataTables.min.js", "figure.js", "explore.js", "page.js")
+DRAWN = ("scores", "curves", "compute")  # pictures of a table that the figure shows better
 VERDICTS = {
     "": ("", ""),
     "↓": ("worse", "shown to be worse"),
@@ -32,17 +35,21 @@ def page(tables: Sequence[Table], results: Path) -> str:
     even if it were not escaped."""
     scripts = [(HERE / name).read_text(encoding="utf-8") for name in SCRIPTS]
     runs = {r.run: r for table in tables for r in table.runs["record"]}.values()
-    ours = [r for r in runs if r["task"] in FIVE and r.get("protocol.name") not in SHORT]
+    tasks = overview.tasks_of(tables)
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
     return environment.get_template("page.html").render(
         {"sections": sections, "floor": FLOOR, "unit_of": unit_of},
         tables=[(table, _body(table)) for table in tables],
-        pictures={
-            t.spec.name: sorted((results / "figures").glob(f"{t.spec.name}-*.png")) for t in tables
-        },
+        tasks=[task for task in tasks if task.rows],
+        methods=_methods(tasks),
+        findings=overview.findings(tasks),
+        not_run=overview.not_run(tables, tasks),
+        pictures={t.spec.name: _pictures(t, results / "figures") for t in tables},
+        looks=(HERE / "page.css").read_text(encoding="utf-8"),
+        data=as_json(chart_of(tables, results)),
         scripts={b64encode(sha256(s.encode()).digest()).decode(): s for s in scripts},
         runs=len(runs),
-        full=sum(r.get("steps_share", 0) >= 1 for r in ours),
+        full=sum(map(overview.is_full, runs)),
         gpu=sum(r.get("machine.kind", "cpu") != "cpu" for r in runs),
         last=max((r.finished for r in runs if r.finished), default=None),
     )
@@ -54,35 +61,43 @@ def unit_of(table: Table, column: str) -> str:
     return str(units.get(column, "%"))
 
 
+def _pictures(table: Table, folder: Path) -> list[Path]:
+    paths = sorted(folder.glob(f"{table.spec.name}-*.png"))
+    return [path for path in paths if path.stem.rpartition("-")[2] not in DRAWN]
+
+
+def _methods(tasks: Sequence[overview.Task]) -> dict[str, list[dict[str, Any]]]:
+    """All tasks as texts: a line per method, by its name."""
+    shown = [task for task in tasks if task.rows]
+    return {
+        look_of(method).name: [_of_task(task, method) for task in shown]
+        for method in overview.methods_of(tasks)
+    }
+
+
+def _of_task(task: overview.Task, method: str) -> dict[str, Any]:
+    if method not in task.rows:
+        return {"text": "not run", "look": "worse", "order": ""}
+    place = task.rows[method], task.column
+    return _score(task.table, place, task.table.cells.loc[place])
+
+
 def _body(table: Table) -> pd.DataFrame:
     """The table as texts; its scores as what `_score` says of them."""
     body = wide(table).apply(lambda column: column.str.strip("–")).astype(object)
-    for (row, column), cell in table.cells.iterrows():
-        body.at[row, column] = _score(table, cell)
+    for place, cell in table.cells.iterrows():
+        body.at[place] = _score(table, place, cell)
     return body
 
 
-def _score(table: Table, cell: pd.Series) -> dict[str, Any]:
-    """Give text, number to sort by, look, words for a screen reader and lines of the tooltip."""
+def _score(table: Table, place: tuple[str, str], cell: pd.Series) -> dict[str, Any]:
+    """Text, number to sort by, look, words for a screen reader, and the place in the data."""
     shown = {"text": f"{text_of(cell)} {mark_of(cell)}".strip(), "order": round(cell["score"], 4)}
     if not cell["runs"]:  # the teacher of conversions
         return shown
+    row, column = place
     look, verdict = ("best", "best mean") if cell["best"] else VERDICTS[mark_of(cell)]
-    digits = cell["digits"] + 1
-    scores = (
-        f"seed {seed}: {rounded(score, digits)}"
-        for seed, score in zip(cell["seed"], cell["values"], strict=True)
-    )
-    facts, first = [", ".join(scores), verdict], cell["record"]
-    if pd.notna(cell["p"]):
-        facts.append(f"p = {cell['p']:.2g} against the best")
-    if (n := cell["needs"]) > 0:
-        facts.append(f"needs {'more than 100' if n > MOST_SEEDS else f'about {n:.0f}'} seeds")
-    if table.costs:
-        facts.append(f"{cell['parameters']:,.0f} parameters, {cell['compute']}")
-    facts += [first.get("command") or "the command was not recorded"]
-    facts.append(f"revision {cell['revisions']}; runs {' '.join(cell['runs'])}")
-    end = f" seed{'s' * (cell['seeds'] > 1)}, {verdict}"
+    end = f" seed{'s' if cell['seeds'] > 1 else ''}, {verdict}"
     words = text_of(cell).replace("±", "plus minus").replace(" (", ", ").replace(")", end)
-    shown |= {"look": look, "words": words.strip(", ")}
-    return shown | {"facts": "\n".join(filter(None, facts))}
+    at = table.spec.name, table.rows.index.get_loc(row), table.columns.index(column)
+    return shown | {"look": look, "words": words.strip(", "), "at": " ".join(map(str, at))}

@@ -128,7 +128,7 @@ def to_compare(column: pd.DataFrame) -> dict[str, Any]:
     sign, floor = column["sign"].iloc[0], column["floor"].iloc[0]
     return {
         "samples": [[sign * score for score in of_row] for of_row in column["values"]],
-        "noise": [_noise(cell) for _, cell in column.iterrows()],
+        "noise": [noise_of(cell) for _, cell in column.iterrows()],
         "floor": None if pd.isna(floor) else sign * floor,
     }
 
@@ -138,7 +138,7 @@ def of_both_kinds(cells: pd.DataFrame) -> pd.Series:
     return (cells["leapt"] > 0) & (cells["leapt"] < cells["seeds"])
 
 
-def _noise(cell: pd.Series) -> float:
+def noise_of(cell: pd.Series) -> float:
     """By how much drawing the test examples again moves the scores of a row. Of records that do not
     say so the score is taken for a share of right examples."""
     examples = stats.ANSWERS if pd.isna(cell["examples"]) else cell["examples"]

@@ -32,7 +32,8 @@ BLOCK = 100  # flips held at once; numpy draws four signs together, so a multipl
 
 def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
     """The runs of the row that a word names: a run's folder, the name of a run as tables cite it,
-    or an attention with some of its options and settings, `luna,M=8,task.pairs=32`."""
+    with its seed or without, or an attention with some of its options and settings,
+    `luna,M=8,task.pairs=32`."""
     if (Path(word) / RESULT).exists():
         return frame_of(load_records([word]))
     attention, *options = word.split(",")
@@ -41,7 +42,8 @@ def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
         with contextlib.suppress(ValueError, SyntaxError):  # it stays a text
             text = ast.literal_eval(text)
         where[f"attention.{key}" if f"attention.{key}" in runs else key] = text
-    named = runs[runs["run"] == word] if word in {*runs["run"]} else select(runs, where)
+    by_name = runs[(runs["run"] == word) | (runs["run"].str.rpartition("-seed-")[0] == word)]
+    named = select(runs, where) if by_name.empty else by_name
     if named.empty:
         raise UserError(f"'{word}' names no run. Rows here, of which give two:\n{rows_of(runs)}")
     if (n := len(named[["identity", "code"]].drop_duplicates())) > 1:

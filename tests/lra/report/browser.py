@@ -20,7 +20,14 @@ ARGUMENTS = [
     "--window-size=1300,1000",
     "--disable-dev-shm-usage",
 ]
-KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Escape": "\ue00c", "Down": "\ue015"}
+KEYS = {
+    "Tab": "\ue004",
+    "Enter": "\ue007",
+    "Escape": "\ue00c",
+    "Down": "\ue015",
+    "Left": "\ue012",
+    "Right": "\ue014",
+}
 
 
 def available() -> bool:

@@ -1,0 +1,207 @@
+"""What the page's figure draws, once, as data: rows, cells and runs of every table, their curves
+and commands. figure.js and explore.js read it, and page.js for the tooltips of scores.
+
+Every run stands once, however many tables have it; commands, files and steps stand once as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lra.data.rules import FILE as RULES
+from lra.data.rules import read_scores
+from lra.looks import look_of
+from lra.report.overview import ORDER, Task, methods_of, task_name, tasks_of
+from lra.report.render import spelt_state
+from lra.report.stats import LEVEL
+from lra.report.table import Table, mark_of, noise_of, text_of
+from lra.report.trainings import best_rule
+from lra.results.frame import usual_of
+from lra.results.record import Record
+
+SEED = re.compile(r"(?<=\bseed=)\d+")
+MOST_SEEDS = 40  # of two rows together: degrees of freedom of the longest interval
+
+
+class Chart:
+    """The data, filled table by table."""
+
+    def __init__(self, results: Path):
+        self.results = results.resolve()
+        self.rules = {line["fingerprint"]: line["rules"] for line in read_scores(results / RULES)}
+        self.runs: list[list[Any]] = []
+        self._place: dict[str, int] = {}  # of a run in `runs`
+        self._lists: dict[str, dict[Any, int]] = {"files": {}, "commands": {}, "steps": {}}
+
+    def once(self, name: str, value: Any) -> int:
+        """The place of a value in a list that has it once."""
+        values = self._lists[name]
+        return values.setdefault(value, len(values))
+
+    def lists(self) -> dict[str, list[Any]]:
+        return {name: [*values] for name, values in self._lists.items()}
+
+    def run(self, record: Record, digits: int) -> int:
+        """The place of a run: row's name, seed, score, command, file, revision, curve."""
+        if record.run not in self._place:
+            name, _, seed = record.run.rpartition("-seed-")
+            curve = record.get("curve") or []
+            self._place[record.run] = len(self.runs)
+            self.runs.append(
+                [
+                    name,
+                    int(seed),
+                    round(record.score, digits + 1),
+                    self.once("commands", SEED.sub("#", record.get("command") or "")),
+                    self.once("files", self._file(record)),
+                    record.revision,
+                    self.once("steps", tuple(step for step, _ in curve)),
+                    [round(score, 1 if digits == 1 else digits + 1) for _, score in curve],
+                ]
+            )
+        return self._place[record.run]
+
+    def _file(self, record: Record) -> str:
+        path = record.path.resolve()
+        inside = path.is_relative_to(self.results)
+        return path.relative_to(self.results).as_posix() if inside else path.name
+
+
+def chart_of(tables: Sequence[Table], results: Path) -> dict[str, Any]:
+    """All that the figure needs, as JSON can have it."""
+    chart = Chart(results)
+    of_tables = {table.spec.name: _table(table, chart) for table in tables}
+    tasks = tasks_of(tables)
+    return {
+        "tables": of_tables,
+        "tasks": [_places(task) for task in tasks],
+        "runs": chart.runs,
+        **chart.lists(),
+        "families": ORDER,
+        "looks": _looks(tables, methods_of(tasks)),
+        "students": students(),
+    }
+
+
+def as_json(data: Mapping[str, Any]) -> str:
+    """Compact, and without a character that could end its element in a page."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def students() -> list[float]:
+    """Student's t of a 95 % interval, by degrees of freedom from 1 on."""
+    from scipy.special import stdtrit
+
+    return [round(float(stdtrit(n, 1 - LEVEL / 2)), 4) for n in range(1, MOST_SEEDS + 1)]
+
+
+def _looks(tables: Iterable[Table], first: Sequence[str]) -> dict[str, list[str]]:
+    """Name, family, colour and marker of every method, those of all tasks in their order."""
+    others = sorted({method for table in tables for method in table.rows["attention"]})
+    looks = {method: look_of(method) for method in dict.fromkeys([*first, *others])}
+    return {m: [look.name, look.family, look.colour, look.marker] for m, look in looks.items()}
+
+
+def _places(task: Task) -> list[Any]:
+    """Name, table, column and the row of each method, as their places; of a task that has no run no
+    column."""
+    table = task.table
+    rows = {method: table.rows.index.get_loc(label) for method, label in task.rows.items()}
+    column = table.columns.index(task.column) if rows else None
+    return [task.words, table.spec.name, column, rows]
+
+
+# ---------------------------------------------------------------------- one table
+
+
+def _table(table: Table, chart: Chart) -> dict[str, Any]:
+    names = names_of(table)
+    rows = [
+        [label, names[label], row["attention"], {k: str(v) for k, v in row["options"].items()}]
+        for label, row in table.rows.iterrows()
+    ]
+    cells = [[_cell(table, row, c, chart) for c in table.columns] for row in table.rows.index]
+    return {
+        "title": table.spec.title,
+        "columns": [_column(table, column, chart) for column in table.columns],
+        "rows": rows,
+        "cells": cells,
+        "task": table.runs["task"].iloc[0],
+    }
+
+
+def _column(table: Table, column: str, chart: Chart) -> dict[str, Any]:
+    """Its metric and rules: name, score on test, what it reads, whether a bound, score on dev."""
+    cells = table.column(column)
+    first = cells.iloc[-1]  # the first may be a teacher's
+    rules, best = [], None
+    if not table.rules.empty and table.rules[column].notna().any():
+        lines = table.rules[table.rules[column].notna()].sort_values(column)
+        on_dev = chart.rules.get(first["fingerprint"], {})
+        for name, line in lines.iterrows():
+            dev = none_if_nan(on_dev.get(name, {}).get("val"))
+            rules.append([name, round(line[column], 2), line["reads"], int(line["bound"]), dev])
+        best = none_if_nan(best_rule(table.rules, table.cells, column))
+    return {
+        "name": column,
+        "words": f"{table.axis} {column.partition('=')[2]}" if table.axis else task_name(column),
+        "metric": first["title"],
+        "unit": first["unit"],
+        "digits": int(first["digits"]),
+        "sign": int(first["sign"]),
+        "floor": none_if_nan(first["floor"]),
+        "rules": rules,
+        "best": best,
+    }
+
+
+def _cell(table: Table, row: str, column: str, chart: Chart) -> dict[str, Any] | None:
+    """Text, mark, runs, and of trainings the costs; None where nothing was run. `noise` is the
+    least that the standard deviation of its scores can be."""
+    if (row, column) not in table.cells.index:
+        return None
+    cell = table.cells.loc[(row, column)]
+    shown: dict[str, Any] = {"text": text_of(cell), "mark": mark_of(cell)}
+    if not cell["runs"]:  # the teacher of conversions
+        return shown | {"score": round(cell["score"], 2)}
+    digits = int(cell["digits"])
+    shown["runs"] = [chart.run(record, digits) for record in cell["records"]]
+    shown["best"] = 1 if cell["best"] else None
+    shown["leapt"] = none_if_nan(cell["leapt"])
+    shown["p"] = none_if_nan(cell["p"], 5)
+    shown["needs"] = none_if_nan(cell["needs"])
+    shown["noise"] = none_if_nan(noise_of(cell), 3)
+    if table.costs:
+        shown["parameters"] = round(cell["parameters"])
+        shown["gflops"] = round(float(cell["gflops"]), 6)
+        shown["state"] = spelt_state(cell["state"])
+        shown["compute"] = cell["compute"]
+    return {key: value for key, value in shown.items() if value is not None and value != ""}
+
+
+def none_if_nan(value: Any, digits: int = 2) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(float(value), digits)
+
+
+def names_of(table: Table) -> dict[str, str]:
+    """The rows' names in words, with the options that are unusual; with all where two rows would
+    have one name."""
+    if not table.costs:  # rows of conversions are named by their stages
+        return {label: str(label) for label in table.rows.index}
+    usual = table.cells.groupby("row")["record"].first().map(usual_of)
+    words, full = {}, {}
+    for label, row in table.rows.iterrows():
+        options = row["options"]
+        unusual = {k: v for k, v in options.items() if str(v) != str(usual[label].get(k))}
+        words[label] = look_of(row["attention"], unusual).name
+        full[label] = look_of(row["attention"], options).name
+    several = pd.Series(words).duplicated(keep=False)
+    return {label: full[label] if several[label] else name for label, name in words.items()}

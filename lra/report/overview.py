@@ -1,0 +1,133 @@
+"""All tasks beside each other: the columns that tables.yaml names under `overview`, with one row
+for each method; and what was not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lra.families import FAMILIES, OTHER, family_of
+from lra.looks import look_of
+from lra.report.table import Table, rounded
+from lra.report.trainings import FIVE, best_rule
+from lra.results.frame import usual_of
+from lra.results.record import Record
+
+SHORT = ("demo", "quick", "balanced")  # protocols with a small part of the benchmark's steps
+NAMES = {"listops": "ListOps", "image8": "Image, 8 x 8", "fuzzy": "Fuzzy recall"}
+ORDER = [family.name for family in (*FAMILIES, OTHER)]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A column among all tasks."""
+
+    words: str
+    table: Table
+    column: str
+    rows: dict[str, str]  # the label of the row of each method; none, if nothing was run
+
+
+def tasks_of(tables: Iterable[Table]) -> list[Task]:
+    """Those at the full budget of the benchmark first."""
+    tasks = [
+        Task(words, table, column, _rows(table, column))
+        for table in tables
+        for column, words in table.spec.overview.items()
+    ]
+    return sorted(tasks, key=lambda task: not _full(task))
+
+
+def methods_of(tasks: Sequence[Task]) -> list[str]:
+    """Every method of these tasks, by family; LUNA and softmax first in theirs, then those with
+    most tasks."""
+    methods = {method for task in tasks for method in task.rows}
+
+    def place(method: str) -> tuple[int, bool, int, str]:
+        count = sum(method in task.rows for task in tasks)
+        family = ORDER.index(family_of(method).name)
+        return family, method not in ("luna", "softmax"), -count, look_of(method).name
+
+    return sorted(methods, key=place)
+
+
+def _rows(table: Table, column: str) -> dict[str, str]:
+    if column not in table.columns:
+        return {}
+    return {method: _usual(cells) for method, cells in table.column(column).groupby("attention")}
+
+
+def _usual(cells: pd.DataFrame) -> str:
+    """Of the rows of one method the one with the fewest options that are unusual; then that with
+    most seeds. Never the best by score: that would flatter methods with many rows."""
+
+    def unusual(cell: pd.Series) -> int:
+        usual = usual_of(cell["record"])
+        options = {k: v for k, v in cell["options"].items() if k != "code"}
+        return sum(str(v) != str(usual.get(k)) for k, v in options.items())
+
+    ranked = pd.DataFrame({"unusual": cells.apply(unusual, axis=1), "few": -cells["seeds"]})
+    return str(ranked.sort_values(["unusual", "few"], kind="stable").index[0])
+
+
+# ---------------------------------------------------------------------- sentences
+
+
+def findings(tasks: Iterable[Task]) -> list[str]:
+    """What the runs at the full budget show: how many methods are better than every rule, in all
+    their seeds."""
+    said = []
+    for task in filter(_full, tasks):
+        table, column = task.table, task.column
+        if table.rules.empty:
+            continue
+        best = best_rule(table.rules, table.cells, column)
+        cells = [table.cells.loc[(row, column)] for row in task.rows.values()]
+        above = sum(
+            all(cell["sign"] * value > cell["sign"] * best for value in cell["values"])
+            for cell in cells
+        )
+        rules = table.rules.loc[~table.rules["bound"].astype(bool), column]
+        name = (rules - best).abs().idxmin()
+        said.append(
+            f"{task.words}, the benchmark's full budget: {above or 'none'} of {len(cells)} methods "
+            f"is better than the best simple rule, “{name}” ({rounded(best, 1)} %)."
+        )
+    return said
+
+
+def not_run(tables: Sequence[Table], tasks: Sequence[Task]) -> list[str]:
+    """What a reader may look for in vain."""
+    full = {r["task"] for table in tables for r in table.runs["record"] if is_full(r)}
+    said = []
+    if lacking := [task_name(task) for task in FIVE if task not in full]:
+        said.append(f"at the benchmark's full budget {_listed(lacking)}")
+    if empty := [task.words for task in tasks if not task.rows]:
+        said.append(_listed(empty))
+    known = {method for table in tables for method in table.rows["attention"]}
+    named = [method for family in FAMILIES for method in family.methods]
+    if absent := [look_of(method).name for method in named if method not in known]:
+        said.append(f"of the methods {_listed(absent)}")
+    return said
+
+
+def task_name(task: str) -> str:
+    """A task in words; one that is not named here, such as a user's, keeps its name."""
+    return NAMES.get(task, task.capitalize() if task.islower() else task)
+
+
+def is_full(record: Record) -> bool:
+    """Whether a run has the budget of the benchmark, on one of its tasks."""
+    protocol = record.get("protocol.name")
+    return record["task"] in FIVE and protocol not in SHORT and record.get("steps_share", 0) >= 1
+
+
+def _full(task: Task) -> bool:
+    runs = task.table.runs
+    return any(map(is_full, runs.loc[runs["column"] == task.column, "record"]))
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
