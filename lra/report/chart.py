@@ -23,6 +23,7 @@ from lra.report.render import spelt_state
 from lra.report.stats import LEVEL
 from lra.report.table import Table, mark_of, noise_of, text_of
 from lra.report.trainings import best_rule
+from lra.report.words import answered
 from lra.results.frame import usual_of
 from lra.results.record import Record
 
@@ -49,7 +50,8 @@ class Chart:
         return {name: [*values] for name, values in self._lists.items()}
 
     def run(self, record: Record, digits: int) -> int:
-        """The place of a run: row's name, seed, score, command, file, revision, curve."""
+        """The place of a run: row's name, seed, score, command, file, revision, the steps and the
+        scores of its curve, and whether it has answers."""
         if record.run not in self._place:
             name, _, seed = record.run.rpartition("-seed-")
             curve = record.get("curve") or []
@@ -64,6 +66,7 @@ class Chart:
                     record.revision,
                     self.once("steps", tuple(step for step, _ in curve)),
                     [round(score, 1 if digits == 1 else digits + 1) for _, score in curve],
+                    int(answered(record)),
                 ]
             )
         return self._place[record.run]

@@ -153,7 +153,7 @@ function compare() {
   const body = view.panels.flatMap((panel, j) => {
     const [x, y] = [a.cells[j]?.cell, b.cells[j]?.cell];
     if (!x && !y) return [];
-    const difference = differenceOf(x, y), copy = x?.runs && y?.runs ? copyButton(compareCommand(x, y), "Copy command") : "";
+    const difference = differenceOf(x, y), copy = answered(x) && answered(y) ? copyButton(compareCommand(x, y), "Copy command") : "";
     const why = !x || !y ? "not run" : isMixed(x) || isMixed(y) ? "seeds of two kinds: no difference of means" : "a single seed says nothing about others";
     return [[panel.title, x?.text ?? "not run", y?.text ?? "not run", difference ? spelt(difference, panel.column) : why, copy]];
   });
@@ -169,6 +169,8 @@ function compare() {
   const note = "The interval is Student's, over the seeds of both rows, and not corrected for how many pairs one looks at.";
   place.replaceChildren(element("div", {className: "scroll"}, table), element("p", {className: "soft"}, note));
 }
+
+const answered = cell => cell?.runs?.every(run => DATA.runs[run][8]);
 
 function compareCommand(x, y) {
   const [a, b] = [DATA.runs[x.runs[0]], DATA.runs[y.runs[0]]], file = DATA.files[a[4]];

@@ -3,8 +3,6 @@ and the paired tests of the rows of a conversion table."""
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,64 +16,14 @@ from lra.base.errors import UserError
 from lra.metrics.metric import get
 from lra.metrics.target import Classes, target_class
 from lra.report import stats
-from lra.report.specs import select
-from lra.report.table import PARTS, Table
+from lra.report.table import Table
+from lra.report.words import LISTED, differences, example, find_runs, rank_of, rows_of
 from lra.results.audit import target_of
 from lra.results.frame import frame_of
 from lra.results.record import Record, first_finished, load_records
-from lra.runs.folder import RESULT
 
-LISTED = 20  # rows named in an error
 FLIPS = 10_000
 BLOCK = 100  # flips held at once; numpy draws four signs together, so a multiple of four
-
-
-def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the row that a word names: a run's folder, the name of a run as tables cite it,
-    with its seed or without, or an attention with some of its options and settings,
-    `luna,M=8,task.pairs=32`."""
-    if (Path(word) / RESULT).exists():
-        return frame_of(load_records([word]))
-    attention, *options = word.split(",")
-    where: dict[str, Any] = {"attention": attention}
-    for key, _, text in (option.partition("=") for option in options):
-        with contextlib.suppress(ValueError, SyntaxError):  # it stays a text
-            text = ast.literal_eval(text)
-        where[f"attention.{key}" if f"attention.{key}" in runs else key] = text
-    by_name = runs[(runs["run"] == word) | (runs["run"].str.rpartition("-seed-")[0] == word)]
-    named = select(runs, where) if by_name.empty else by_name
-    if named.empty:
-        raise UserError(f"'{word}' names no run. Rows here, of which give two:\n{rows_of(runs)}")
-    if (n := len(named[["identity", "code"]].drop_duplicates())) > 1:
-        raise UserError(f"'{word}' names {n} rows, give one of them:\n{rows_of(named, word)}")
-    return named
-
-
-def rows_of(runs: pd.DataFrame, word: str = "") -> str:
-    """A line per row in the words of `find_runs`: the word that named them all or their attention,
-    and settings that tell them apart."""
-    rows = runs.drop_duplicates(["identity", "code"]).sort_values("attention", kind="stable")
-    lines = [word or attention for attention in rows["attention"]]
-    for key in sorted(differences(rows), key=lambda k: not k.startswith(("attention.", "task"))):
-        name = key.removeprefix("attention.")
-        longer = [
-            line if str(value) in ("nan", "None") else f"{line},{name}={value}"
-            for line, value in zip(lines, rows[key], strict=True)
-        ]
-        lines = longer if len({*longer}) > len({*lines}) else lines
-    lines = [*dict.fromkeys(lines)]
-    more = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
-    return "\n".join(f"  {line}" for line in [*lines[:LISTED], *more]) or "  none"
-
-
-def differences(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """The settings in which runs differ, with their values."""
-    values = {
-        c: [*dict.fromkeys(runs[c].fillna("absent").map(str))]
-        for c in runs
-        if c == "code" or c.split(".")[0] in PARTS
-    }
-    return {key: texts for key, texts in values.items() if len(texts) > 1}
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> dict[str, Any]:
@@ -118,7 +66,9 @@ def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> No
     runs = frame_of(first_finished(records))
     runs = runs[runs["task"] == task] if task else runs
     if len(words) != 2:
-        raise UserError(f"give two of the rows in {folder}:\n{rows_of(runs)}")
+        pair = example(runs)
+        such = f", such as: lra compare {pair} --runs {folder}" if pair else ""
+        raise UserError(f"give two of the rows in {folder}{such}\n{rows_of(runs)}")
     left, right = (find_runs(word, runs) for word in words)
     c = compare([*left["record"]], [*right["record"]])
     unlike = "the answers of an example count as independent, so p may be too small"
@@ -148,7 +98,9 @@ def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> No
         ]
     lines += [""]
     settings = differences(pd.concat([left.iloc[:1], right.iloc[:1]]))
-    lines += [f"setting   {key}: A {x}, B {y}" for key, (x, y) in settings.items()]
+    order = sorted({*settings} - {"attention"}, key=lambda k: (k != "attention.name", *rank_of(k)))
+    lines += [f"setting   {key}: A {'{}, B {}'.format(*settings[key])}" for key in order[:LISTED]]
+    lines += [f"          and {len(order) - LISTED} more"] * (len(order) > LISTED)
     print("\n".join(lines))
 
 

@@ -16,7 +16,7 @@ from scipy import stats
 from lra.data.rules import keep
 from lra.metrics.metric import facts_of, get
 from lra.report.page import page
-from lra.report.versus import find_runs
+from lra.report.words import find_runs
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 
@@ -196,6 +196,7 @@ def test_two_rows_are_compared(shown: Browser, file: Path):
     assert f"+6.0 points (95 % interval +{tested.low:.1f} to +{tested.high:.1f})" == cells[0][3]
     assert cells[1][3] == "seeds of two kinds: no difference of means"
     assert cells[2][:3] == ["parameters, ListOps", "84,000", "86,000"]
+    assert not any("Copy" in text for text in cells[0]), "these records have no answers"
     command = shown.run(
         "return compareCommand(view.lanes[3].cells[0].cell, view.lanes[1].cells[0].cell)"
     )

@@ -16,6 +16,7 @@ from lra.base.errors import UserError
 from lra.metrics.metric import facts_of, get
 from lra.metrics.target import Classes
 from lra.report import versus
+from lra.report.words import differences, find_runs
 from lra.results.record import Record
 
 from ..synthetic import add_answers, frame
@@ -41,7 +42,7 @@ def answering(make):
 
 def compared(runs: Path, *words: str) -> dict[str, float]:
     everything = frame(runs)
-    return versus.compare(*([*versus.find_runs(word, everything)["record"]] for word in words))
+    return versus.compare(*([*find_runs(word, everything)["record"]] for word in words))
 
 
 def test_shares_and_test(answering, runs: Path):
@@ -60,7 +61,7 @@ def test_the_same_answers_are_no_difference(answering, runs: Path):
         answering("luna", right, seed=seed)
     shown = compared(runs, *frame(runs)["run"])
     assert (shown["p"], shown["same"]) == (1.0, 100.0)
-    assert not versus.differences(frame(runs))
+    assert not differences(frame(runs))
 
 
 def test_words_name_runs_and_refusals_are_sentences(answering, make, runs: Path, capsys: Capture):
@@ -72,9 +73,9 @@ def test_words_name_runs_and_refusals_are_sentences(answering, make, runs: Path,
     answering("luna", right, options={"M": 4})
     everything = frame(runs)
     with pytest.raises(UserError, match=r"'luna' names 2 rows, .*\n  luna,M=[48]\n  luna,M=[48]$"):
-        versus.find_runs("luna", everything)
+        find_runs("luna", everything)
     for word in ("luna,M=4", "luna,M=4.0,protocol.recipe.lr=2e-3,kernel=learned"):
-        assert list(versus.find_runs(word, everything)["attention.M"]) == [4]
+        assert list(find_runs(word, everything)["attention.M"]) == [4]
     make("linear", 0.3)
     assert cli.main(["compare", "linear", str(luna.parent), "--runs", str(runs)]) == 2
     assert "has no answers" in capsys.readouterr().err
@@ -84,7 +85,34 @@ def test_words_name_runs_and_refusals_are_sentences(answering, make, runs: Path,
     words = capsys.readouterr().err.split("\n  ")[1:]
     assert len(words) == 4
     for word in words:  # each names the runs of one row
-        assert len(versus.find_runs(word.strip(), frame(runs))) == 1
+        assert len(find_runs(word.strip(), frame(runs))) == 1
+
+
+def test_few_rows_are_named_briefly_and_an_example_works(answering, runs: Path, capsys: Capture):
+    """Ten rows, nine of which differ in three settings: at most eight are listed."""
+    right = torch.arange(N) < 300
+    for m, l in itertools.product((2, 4, 8), (2, 4, 8)):
+        answering("luna", right, options={"M": m, "L": l, "hidden": 10 * m})
+    answering("softmax", right)
+    assert cli.main(["compare", "--runs", str(runs)]) == 2
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 9
+    assert lines[-1] == "  and 2 more"
+    assert "  luna,L=8,M=8" in lines, "hidden follows from M"
+    assert all(len(find_runs(word.strip(), frame(runs))) == 1 for word in lines[:-1])
+    command = first.partition("such as: lra ")[2].split()
+    assert cli.main(command) == 0
+    shown = capsys.readouterr().out
+    assert [line[3:8] for line in shown.splitlines()[:2]] == ["softm", "luna,"]
+    settings = [line for line in shown.splitlines() if line.startswith("setting")]
+    assert settings[0] == "setting   attention.name: A softmax, B luna"
+
+
+def test_a_name_without_its_seed_is_the_row(answering, runs: Path):
+    for seed in (1, 2):
+        answering("luna", torch.arange(N) < 300, seed=seed)
+    name = frame(runs)["run"].iloc[0].rpartition("-seed-")[0]
+    assert sorted(find_runs(name, frame(runs))["seed"]) == [1, 2]
 
 
 @pytest.mark.parametrize(
