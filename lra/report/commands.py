@@ -42,6 +42,7 @@ def add_table(table: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show what each setting changes while all others are equal",
     )
+    add("--notes", action="store_true", help="all notes: conditions, tests, rules, data, budgets")
     add("--format", default="", choices=FORMATS, help="print the tables in this format")
     add("--results", default="results", help="folder of records and tables (default: results)")
     add = table.add_mutually_exclusive_group().add_argument
@@ -74,7 +75,7 @@ def _table(a: argparse.Namespace) -> None:
 
         print_tables(a)
         return
-    if a.task or a.attention or a.vary or a.format or a.effects:
+    if a.task or a.attention or a.vary or a.format or a.effects or a.notes:
         raise UserError(
             "--write and --check make what results/tables.yaml says: the other options "
             "are for tables on the terminal"

@@ -25,6 +25,21 @@ FLOOR = (
     "∅: no better than the best rule, which is chosen on dev and stands with its column, or than "
     "one answer to everything"
 )
+MEANINGS = {"∅": "no better than the best rule", "↓": "shown to be worse than the best row"}
+
+
+def brief(table: Table) -> list[str]:
+    """Two lines for a terminal: what the numbers are, and what their marks say. The notes of the
+    table have all of it."""
+    scores = scored_by(table.runs) if table.costs else "Scores in % on dev"
+    marks = {*table.cells.apply(mark_of, axis=1)}
+    said = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
+    without = [c for c in table.columns if table.rules.empty or table.rules[c].isna().all()]
+    if table.costs and without:
+        task = table.column(without[0])["task"].iloc[0]
+        said.append(f"rules not computed: lra data baseline {task} --to rules.jsonl")
+    lines = [f"{scores}: mean ± standard deviation (seeds). More: lra table --notes."]
+    return [*lines, *(["; ".join(said) + "."] if said else [])]
 
 
 def training_notes(table: Table) -> Iterator[str]:

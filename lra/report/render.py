@@ -167,12 +167,7 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
     for column in table.columns if table.costs and not table.single else ():
         yield f"Cost on {column}", "", costs(table, column)
     if not table.rules.empty:
-        ordered = table.rules.loc[table.rules[table.columns].mean(axis=1).sort_values().index]
-        digits = table.cells.groupby("column")["digits"].first()
-        scores = ordered[table.columns].apply(
-            lambda column: ["" if pd.isna(n) else rounded(n, digits[column.name]) for n in column]
-        )
-        yield "Rules", RULES, scores.assign(reads=ordered["reads"]).rename_axis("rule")
+        yield "Rules", RULES, rules_of(table)
     if table.spec.published and table.cells["published"].notna().any():
         yield "Beside the published numbers", *beside(table)
     if not table.effects.empty:
@@ -182,6 +177,16 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
         yield f"The order in {name}", AGREEMENTS.format(name=name), lines
     if not table.pairs.empty:
         yield "Example by example", PAIRS, table.pairs
+
+
+def rules_of(table: Table) -> pd.DataFrame:
+    """The scores of rules as texts, the best last, and what each reads."""
+    ordered = table.rules.loc[table.rules[table.columns].mean(axis=1).sort_values().index]
+    digits = table.cells.groupby("column")["digits"].first()
+    scores = ordered[table.columns].apply(
+        lambda column: ["" if pd.isna(n) else rounded(n, digits[column.name]) for n in column]
+    )
+    return scores.assign(reads=ordered["reads"]).rename_axis("rule")
 
 
 def lines_of(numbers: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,14 +10,15 @@ from pathlib import Path
 
 import pandas as pd
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table as Lines
 from rich.text import Text
 
 from lra.base.errors import UserError, nearest
 from lra.report.conversions import conversions
 from lra.report.grids import MISSING, Grid, colour_of_cell, grids_of, ink_on, scale_of
-from lra.report.render import EFFECT, EFFECTS, WRITERS, lines_of, wide
+from lra.report.notes import brief
+from lra.report.render import EFFECT, EFFECTS, RULES, WRITERS, lines_of, rules_of, wide
 from lra.report.specs import TableSpec, below, select, specs
 from lra.report.table import Table, differing, is_option, short_name
 from lra.report.trainings import build, compared
@@ -43,6 +45,7 @@ IN_NOTES = (
     "compute.budget.parameters",
     "compute.budget.flops",
 )
+BRIEF_EFFECTS = "Points of accuracy, over rows that differ in this setting alone; more: --notes."
 
 
 def print_tables(a: Namespace) -> None:
@@ -55,14 +58,21 @@ def print_tables(a: Namespace) -> None:
         return
     console = Console(highlight=False)
     for table in tables:
-        console.print(_grid(table.spec.title, table.notes, wide(table), console.width), "")
+        notes = table.notes if a.notes else brief(table)
+        console.print(_grid(table.spec.title, notes, wide(table), console.width, a.notes), "")
+        if not table.rules.empty:
+            rules = rules_of(table) if a.notes else rules_of(table).drop(columns="reads")
+            console.print(_grid("rules", [RULES] * a.notes, rules, console.width, a.notes), "")
         grids = [*grids_of(table)]
         for grid in grids:
             scale = scale_of(other for other in grids if other.column == grid.column)
             console.print(_heat_map(grid, scale, console.width), "")
         if not table.effects.empty:
-            changes = lines_of(table.effects, EFFECT)
-            console.print(_grid("effect of each setting", [EFFECTS], changes, console.width), "")
+            changes, notes = (
+                lines_of(table.effects, EFFECT),
+                [EFFECTS if a.notes else BRIEF_EFFECTS],
+            )
+            console.print(_grid("effect of each setting", notes, changes, console.width), "")
         elif a.effects and table.costs:
             console.print("effect of each setting: no two rows differ in one setting alone", "")
 
@@ -108,7 +118,7 @@ def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
     results, number = Path(a.results), Counter[str]()
     # Runs that shared their machine with other work, as the tables of results/ say.
     shared = [below(runs, results / "records" / s.records) for s in specs(results) if not s.speed]
-    folder = Path(a.runs).resolve().parent  # of a file of rules
+    folders = Path(a.runs).resolve().parent, results  # of files of rules
     vary = a.vary or searched(runs)
     for group, differences in comparable(runs, vary):
         tasks = group["task"].unique()
@@ -119,7 +129,7 @@ def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
         spec = TableSpec(
             name=name, title=", ".join([*tasks, *differ]), vary=vary, effects=a.effects, speed=speed
         )
-        yield build(spec, group, folder)
+        yield build(spec, group, *folders)
 
 
 def comparable(
@@ -147,7 +157,7 @@ def searched(runs: pd.DataFrame) -> list[str]:
     return [*values.index[values > 1]] if runs["attention"].nunique() == 1 else []
 
 
-def _heat_map(grid: Grid, scale: tuple[float, float], width: int) -> Lines:
+def _heat_map(grid: Grid, scale: tuple[float, float], width: int) -> Group:
     """A grid whose cells are the darker, the better they are, on a terminal with colours."""
     texts, styles = grid.texts(), []
     for row in grid.rows:
@@ -158,7 +168,7 @@ def _heat_map(grid: Grid, scale: tuple[float, float], width: int) -> Lines:
         )
     title = f"{', '.join(filter(None, [grid.column, grid.others]))}: {grid.down} x {grid.across}"
     notes = [f"{MISSING}: no run."] if (texts == MISSING).any(axis=None) else []
-    return _grid(title, notes, texts, width, styles)
+    return _grid(title, notes, texts, width, styles=styles)
 
 
 def _grid(
@@ -166,10 +176,12 @@ def _grid(
     notes: Sequence[str],
     body: pd.DataFrame,
     width: int,
+    in_full: bool = True,
     styles: Sequence[Sequence[str]] = (),
-) -> Lines:
+) -> Group:
     """Where columns are too many for the terminal, long names are folded and the last columns left
-    out. `styles` are rich's, of every cell."""
+    out. Notes that are not to be shown in full have a line each. `styles` are rich's, of every
+    cell."""
     lines = body.reset_index()
     needs = [max(map(len, (name, *lines[name]))) + 1 for name in lines]
     if sum(needs) > width + 1:
@@ -177,6 +189,8 @@ def _grid(
     fit = max(2, sum(pd.Series(needs).cumsum() <= width + 1))
     if left_out := [*lines.columns[fit:]]:
         notes = [*notes, f"Not shown on {width} columns: {', '.join(left_out)}."]
+    if not in_full:
+        notes = [textwrap.shorten(note, width, placeholder=" …") for note in notes]
     grid = Lines(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -185,9 +199,6 @@ def _grid(
         title=title,
         title_style="bold",
         title_justify="left",
-        caption="\n".join(notes),
-        caption_style="dim",
-        caption_justify="left",
     )
     for i, name in enumerate(lines.columns[:fit]):
         grid.add_column(name, justify="right" if i else "left", no_wrap=i > 0, max_width=needs[i])
@@ -196,4 +207,4 @@ def _grid(
         if styles:
             cells = [Text(*cell) for cell in zip(cells, styles[i], strict=False)]
         grid.add_row(name, *cells)
-    return grid
+    return Group(grid, *(Text(note, style="dim") for note in notes))

@@ -72,8 +72,9 @@ MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of compa
 TIMES = ["steps_per_second", "peak_memory_mib"]  # shown if all runs of a column had one machine
 
 
-def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> Table:
-    """A table of these training runs, with the rules of folder/rules.jsonl for their data."""
+def build(spec: TableSpec, taken: pd.DataFrame, *folders: Path) -> Table:
+    """A table of these training runs, with the rules for their data that rules.jsonl in these
+    folders has; the first one that has some counts."""
     runs = _shown(spec, taken)
     absent = runs.where(runs.notna(), "absent")  # a lack is a value too
     refuse_mixtures(spec.name, absent, *compared(runs, spec.vary, spec.choose))
@@ -82,7 +83,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, folder: Path | None = None) -> T
     runs = _named(spec, runs)
     columns = _columns(runs, spec.columns)
     cells = _cells(spec, runs)
-    rules = rules_for(runs, columns, folder) if folder else pd.DataFrame()
+    rules = rules_for(runs, columns, folders)
     if not rules.empty:
         best = {column: _score_of_best_rule(rules, cells, column) for column in columns}
         cells["rule"] = cells.index.get_level_values("column").map(pd.Series(best, dtype=float))
@@ -207,10 +208,11 @@ def compared(
     return of_table, of_column
 
 
-def rules_for(runs: pd.DataFrame, columns: Sequence[str], folder: Path) -> pd.DataFrame:
+def rules_for(runs: pd.DataFrame, columns: Sequence[str], folders: Sequence[Path]) -> pd.DataFrame:
     """The scores of rules on the data of each column, what each rule reads, and whether it is a
     bound of what any method can score."""
-    scored = {line["fingerprint"]: line["rules"] for line in read_rules(folder)}
+    lines_of_files = [line for folder in reversed(folders) for line in read_rules(folder)]
+    scored = {line["fingerprint"]: line["rules"] for line in lines_of_files}
     data_of = runs.groupby("column")["fingerprint"].first()
     lines: dict[str, dict[str, Any]] = {}
     for column in columns:

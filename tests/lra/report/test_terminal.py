@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from lra.cli import main
+from lra.data.rules import keep
+from lra.metrics.metric import facts_of, get
 from lra.results.export import export
 
 from ..synthetic import Make
@@ -92,6 +94,57 @@ def test_a_narrow_terminal_folds_names(
     assert re.search(r"^luna +41.0 .* matched\nkernel=a_kernel_with_a_very_long_name *$", out, re.M)
     assert "Not shown on 80 columns: " in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_rules_of_the_results_or_of_ones_own_mark_any_folder(
+    make: Make, runs: Path, tmp_path: Path, capsys: Capture
+):
+    """By the fingerprint of the data; one's own file goes over that of the results."""
+    make("luna", 0.41)
+    make("linear", 0.52)
+    (tmp_path / "results").mkdir()
+    facts = {
+        "task": "listops",
+        "fingerprint": "listops-generated",
+        "metric": facts_of(get("accuracy")),
+    }
+    command = ["table", "--runs", str(runs), "--results", str(tmp_path / "results")]
+
+    def shown(*more: str) -> str:
+        assert main([*command, *more]) == 0
+        return capsys.readouterr().out
+
+    out = shown()
+    assert "∅" not in out
+    assert "rules not computed: lra data baseline listops" in out
+    for place, score, marked in (("results", 45.0, 1), ("", 60.0, 2)):
+        rule = {"reads": "the first operator", "test": score, "val": score}
+        keep(facts | {"rules": {"first": rule}}, tmp_path / place / "rules.jsonl")
+        out = shown()
+        assert out.split("∅ no better")[0].count("∅") == marked
+        assert "∅ no better than the best rule." in out
+        assert re.search(rf"\nfirst +{score}", out)
+        assert "the first operator" not in out
+    assert "the first operator" in shown("--notes")
+
+
+def test_notes_are_three_lines_unless_all_are_asked_for(
+    make: Make, runs: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    long = {"kernel": "a_kernel_with_a_very_long_name"}
+    for seed in (1, 2, 3):
+        make("luna", 0.41 + seed / 1000, seed=seed, options=long)
+        make("linear", 0.52 + seed / 1000, seed=seed)
+    counts = []
+    for more in ((), ("--notes",)):
+        assert main(["table", "--runs", str(runs), *more]) == 0
+        lines = capsys.readouterr().out.rstrip().splitlines()
+        after = next(i for i, line in enumerate(lines) if line.startswith("kernel="))
+        counts.append(len(lines) - 1 - after)
+        assert max(map(len, lines)) <= 80
+    assert counts[0] == 3 < 10 < counts[1]
+    assert main(["table", "--write", "--notes"]) == 2
 
 
 def test_speeds_of_a_shared_machine_are_hidden(
