@@ -13,18 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from lra.data.rules import FILE as RULES
 from lra.data.rules import read_scores
 from lra.looks import look_of
-from lra.report.overview import ORDER, Task, methods_of, task_name, tasks_of
+from lra.report.names import heading, names_of
+from lra.report.overview import ORDER, Task, methods_of, tasks_of
 from lra.report.render import spelt_state
 from lra.report.stats import LEVEL
 from lra.report.table import Table, mark_of, noise_of, text_of
 from lra.report.trainings import best_rule
 from lra.report.words import answered
-from lra.results.frame import usual_of
 from lra.results.record import Record
 
 SEED = re.compile(r"(?<=\bseed=)\d+")
@@ -155,7 +153,7 @@ def _column(table: Table, column: str, chart: Chart) -> dict[str, Any]:
         best = none_if_nan(best_rule(table.rules, table.cells, column))
     return {
         "name": column,
-        "words": f"{table.axis} {column.partition('=')[2]}" if table.axis else task_name(column),
+        "words": heading(table, column),
         "metric": first["title"],
         "unit": first["unit"],
         "digits": int(first["digits"]),
@@ -192,19 +190,3 @@ def _cell(table: Table, row: str, column: str, chart: Chart) -> dict[str, Any] |
 
 def none_if_nan(value: Any, digits: int = 2) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), digits)
-
-
-def names_of(table: Table) -> dict[str, str]:
-    """The rows' names in words, with the options that are unusual; with all where two rows would
-    have one name."""
-    if not table.costs:  # rows of conversions are named by their stages
-        return {label: str(label) for label in table.rows.index}
-    usual = table.cells.groupby("row")["record"].first().map(usual_of)
-    words, full = {}, {}
-    for label, row in table.rows.iterrows():
-        options = row["options"]
-        unusual = {k: v for k, v in options.items() if str(v) != str(usual[label].get(k))}
-        words[label] = look_of(row["attention"], unusual).name
-        full[label] = look_of(row["attention"], options).name
-    several = pd.Series(words).duplicated(keep=False)
-    return {label: full[label] if several[label] else name for label, name in words.items()}

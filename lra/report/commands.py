@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lra.report.table import Table
 
-FORMATS = ("md", "csv", "tex")  # as in render.WRITERS, which imports pandas
+FORMATS = ("md", "csv", "tex", "paper")  # as in latex.WRITERS, which imports pandas
 
 
 def add_table(table: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def add_table(table: argparse.ArgumentParser) -> None:
         help="show what each setting changes while all others are equal",
     )
     add("--notes", action="store_true", help="all notes: conditions, tests, rules, data, budgets")
-    add("--format", default="", choices=FORMATS, help="print the tables in this format")
+    add("--format", default="", choices=FORMATS, help="print the tables so; paper: LaTeX, narrow")
     add("--results", default="results", help="folder of records and tables (default: results)")
     add = table.add_mutually_exclusive_group().add_argument
     add("--write", action="store_true", help="write RESULTS/tables and RESULTS/index.html")
@@ -117,13 +117,14 @@ def tables_of(results: Path) -> tuple[pd.DataFrame, list[Table]]:
 
 
 def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
+    from lra.report.latex import ENDINGS, WRITERS
     from lra.report.page import page
-    from lra.report.render import WRITERS
 
+    folder = results / "tables"
     files = {
-        results / "tables" / f"{table.spec.name}.{suffix}": writer(table, results)
+        folder / (table.spec.name + ENDINGS.get(form, f".{form}")): writer(table, results)
         for table in tables
-        for suffix, writer in WRITERS.items()
+        for form, writer in WRITERS.items()
     }
     return files | {results / "index.html": page(tables, results)}
 

@@ -10,13 +10,13 @@ import pandas as pd
 
 from lra.families import FAMILIES, OTHER, family_of
 from lra.looks import look_of
+from lra.report.names import task_name
 from lra.report.table import Table, rounded
 from lra.report.trainings import FIVE, best_rule
 from lra.results.frame import usual_of
 from lra.results.record import Record
 
 SHORT = ("demo", "quick", "balanced")  # protocols with a small part of the benchmark's steps
-NAMES = {"listops": "ListOps", "image8": "Image, 8 x 8", "fuzzy": "Fuzzy recall"}
 ORDER = [family.name for family in (*FAMILIES, OTHER)]
 
 
@@ -111,11 +111,6 @@ def not_run(tables: Sequence[Table], tasks: Sequence[Task]) -> list[str]:
     if absent := [look_of(method).name for method in named if method not in known]:
         said.append(f"of the methods {_listed(absent)}")
     return said
-
-
-def task_name(task: str) -> str:
-    """A task in words; one that is not named here, such as a user's, keeps its name."""
-    return NAMES.get(task, task.capitalize() if task.islower() else task)
 
 
 def is_full(record: Record) -> bool:

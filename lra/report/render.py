@@ -1,4 +1,4 @@
-"""A table as frames of texts, and these as Markdown, LaTeX (booktabs, for `\\input`) and CSV."""
+"""A table as frames of texts, and these as Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -100,22 +100,6 @@ CSV_COLUMNS = (
     "fingerprint",
     "revisions",
     "runs",
-)
-TEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "×": r"$\times$",
-        "±": r"$\pm$",
-        "∅": r"$\emptyset$",
-        "↓": r"$\downarrow$",
-        "–": "--",
-        **{special: f"\\{special}" for special in "&%$#_{}"},
-    }
 )
 
 
@@ -255,30 +239,7 @@ def escape_md(text: str) -> str:
     return re.sub(r"([\\|*_`\[\]])", r"\\\1", one_line(text)).replace("<", "&lt;")
 
 
-# ---------------------------------------------------------------------- LaTeX and CSV
-
-
-def latex(table: Table, results: Path) -> str:
-    """The table, with the runs of each row in comments."""
-    comments = [
-        f"{table.spec.title}. {GENERATED.replace('`', '')}",
-        table.spec.caveat,
-        *table.notes,
-    ]
-    comments += [
-        f"{row}, {column}: {' '.join(names)}"
-        for (row, column), names in table.cells["runs"].items()
-        if names
-    ]
-    body = wide(table, escape_tex, r"\textbf{{{}}}")
-    body = body.rename(index=escape_tex, columns=escape_tex).reset_index()
-    shape = "l" + "r" * (body.shape[1] - 1)
-    text = body.to_latex(index=False, column_format=shape, escape=False)
-    return "\n".join(f"% {one_line(comment)}" for comment in comments if comment) + "\n" + text
-
-
-def escape_tex(text: str) -> str:
-    return one_line(str(text)).translate(TEX)
+# ---------------------------------------------------------------------- CSV
 
 
 def to_csv(table: Table, results: Path) -> str:
@@ -307,6 +268,3 @@ def to_csv(table: Table, results: Path) -> str:
     }
     cells = cells.round({"parameters": 0}).astype({c: dtypes[c] for c in dtypes if c in cells})
     return cells.to_csv(index=False, float_format="%.4f", lineterminator="\n")
-
-
-WRITERS = {"md": markdown, "csv": to_csv, "tex": latex}

@@ -17,8 +17,9 @@ from rich.text import Text
 from lra.base.errors import UserError, nearest
 from lra.report.conversions import conversions
 from lra.report.grids import MISSING, Grid, colour_of_cell, grids_of, ink_on, scale_of
+from lra.report.latex import WRITERS
 from lra.report.notes import brief
-from lra.report.render import EFFECT, EFFECTS, RULES, WRITERS, lines_of, rules_of, wide
+from lra.report.render import EFFECT, EFFECTS, RULES, lines_of, rules_of, wide
 from lra.report.specs import TableSpec, below, select, specs
 from lra.report.table import Table, differing, is_option, short_name
 from lra.report.trainings import build, compared

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from lra.data.rules import keep
 from lra.metrics.metric import facts_of, get
-from lra.report.render import latex, markdown, to_csv
+from lra.report.latex import latex, paper
+from lra.report.render import markdown, to_csv
 
 from ..synthetic import Make, table
 
@@ -104,3 +109,60 @@ def test_a_column_says_what_a_head_keeps(make: Make, runs: Path):
         for line in csv.DictReader(to_csv(table(runs), runs).splitlines())
     }
     assert lines == {"luna": "", "linear": "1056", "softmax": "grows", "nystrom": ""}
+
+
+def test_a_paper_has_names_in_words_scores_and_the_best_rule(make: Make, runs: Path):
+    for seed in (1, 2, 3):
+        make("luna", 0.40 + seed / 100, seed=seed, options={"nonneg": False})
+        make("performer_relu", 0.60 + seed / 100, seed=seed)
+    rule = {"reads": "the first operator", "test": 45.0, "val": 45.0}
+    facts = {"task": "listops", "metric": facts_of(get("accuracy"))}
+    keep(
+        facts | {"fingerprint": "listops-generated", "rules": {"first": rule}},
+        runs.parent / "rules.jsonl",
+    )
+    lines = paper(table(runs), runs).splitlines()
+    assert lines[0] == r"% \usepackage{array,booktabs,graphicx}"
+    comments = [line for line in lines if line.startswith("% ")]
+    assert any("over 3 seeds" in line for line in comments)
+    shown = [line for line in lines if line.endswith(r" \\")]
+    assert shown == [
+        r"attention & ListOps \\",
+        r"Performer with relu & \textbf{62.0}\,{\small$\pm$\,1.0} \\",
+        r"LUNA, signed & 42.0\,{\small$\pm$\,1.0}$^{\emptyset}$ \\",
+        r"best simple rule & 45.0 \\",
+    ]
+
+
+def test_a_paper_says_how_many_seeds_where_they_differ(make: Make, runs: Path):
+    make("luna", 0.4)
+    for seed in (1, 2):
+        make("linear", 0.3, seed=seed)
+    text = paper(table(runs), runs)
+    assert "LUNA & 40.0 (1)" in text
+    assert r"30.0\,{\small$\pm$\,0.0} (2)" in text
+    assert "best simple rule &" not in text
+
+
+DOCUMENT = r"""\documentclass[twocolumn]{article}
+\usepackage{array,booktabs,graphicx}
+\begin{document}
+\begin{table}\input{wide}\end{table}
+\end{document}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")
+def test_a_paper_compiles_within_a_column(make: Make, runs: Path, tmp_path: Path):
+    """Names that are long, and more columns than a column of text has room for."""
+    for task in ("listops", "text", "retrieval", "image", "pathfinder"):
+        for seed in (1, 2):
+            options = {"nonneg": False, "normalise": "rms", "share": "head"}
+            make("luna", 0.4 + seed / 100, task=task, seed=seed, options=options)
+            make("nystrom", 0.4, task=task, seed=seed)
+    (tmp_path / "wide.tex").write_text(paper(table(runs), runs), encoding="utf-8")
+    (tmp_path / "main.tex").write_text(DOCUMENT, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout

@@ -1,0 +1,152 @@
+r"""A table in LaTeX, for `\input`: with all columns of the page, and as papers print it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from lra.report.names import heading, names_of
+from lra.report.notes import scored_by
+from lra.report.render import GENERATED, markdown, to_csv, wide
+from lra.report.table import MOST_LISTED, Table, is_mixed, mark_of, one_line, rounded
+from lra.report.trainings import best_rule
+
+TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "×": r"$\times$",
+        "±": r"$\pm$",
+        "∅": r"$\emptyset$",
+        "↓": r"$\downarrow$",
+        "–": "--",
+        **{special: f"\\{special}" for special in "&%$#_{}"},
+    }
+)
+LONG = 24  # letters of a name; of longer ones the column is narrow and they are wrapped
+
+
+def latex(table: Table, results: Path) -> str:
+    """The table, with the runs of each row in comments."""
+    comments = [
+        f"{table.spec.title}. {GENERATED.replace('`', '')}",
+        table.spec.caveat,
+        *table.notes,
+    ]
+    comments += [
+        f"{row}, {column}: {' '.join(names)}"
+        for (row, column), names in table.cells["runs"].items()
+        if names
+    ]
+    body = wide(table, escape_tex, r"\textbf{{{}}}")
+    body = body.rename(index=escape_tex, columns=escape_tex).reset_index()
+    shape = "l" + "r" * (body.shape[1] - 1)
+    text = body.to_latex(index=False, column_format=shape, escape=False)
+    return "\n".join(f"% {one_line(comment)}" for comment in comments if comment) + "\n" + text
+
+
+def escape_tex(text: str) -> str:
+    return one_line(str(text)).translate(TEX)
+
+
+# ---------------------------------------------------------------------- for a paper
+
+
+def paper(table: Table, results: Path) -> str:
+    """Names in words and scores, no wider than a line; the best simple rule is the last row."""
+    names, seeds = names_of(table), table.cells.loc[table.cells["seeds"] > 0, "seeds"]
+    equal = seeds.nunique() == 1
+    # The average over the values of a setting says nothing; of recoveries the first is enough.
+    of_tasks = () if table.axis else table.summaries[:1]
+    averages = [name for name in of_tasks if table.rows[name].notna().any()]
+    columns = [*table.columns, *averages]
+    body = [
+        [escape_tex(names[row]), *(_score(table, row, column, equal) for column in columns)]
+        for row in table.rows.index
+    ]
+    rules = ["best simple rule", *(_best(table, column) for column in columns)]
+    heads = [heading(table, c) if c in table.columns else c for c in columns]
+    long = max(map(len, names.values())) > LONG
+    width = "15em" if len(columns) < 3 else "9em"
+    name = rf">{{\raggedright\arraybackslash}}p{{{width}}}" if long else "l"
+    lines = [
+        *(f"% {one_line(comment)}" for comment in _said(table, seeds, equal)),
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{name}{'r' * len(columns)}}}",
+        r"\toprule",
+        _line(["attention", *map(escape_tex, heads)]),
+        r"\midrule",
+        *map(_line, body),
+        *([r"\midrule", _line(rules)] if any(rules[1:]) else []),
+        r"\bottomrule",
+        r"\end{tabular}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: list[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _said(table: Table, seeds: pd.Series, equal: bool) -> Iterator[str]:
+    """The comments above: packages, then what a caption has to say."""
+    yield r"\usepackage{array,booktabs,graphicx}"
+    yield f"{table.spec.title}. {GENERATED.replace('`', '')}"
+    if table.spec.caveat:
+        yield table.spec.caveat
+    yield table.notes[0]
+    count = f"{seeds.iloc[0]} seed{'s' if seeds.iloc[0] > 1 else ''}"
+    over = count if equal else "seeds, whose number is in brackets"
+    scores = scored_by(table.runs) if table.costs else "Scores in % on dev"
+    yield f"Caption: {scores}, mean and sample standard deviation over {over}."
+    marks = {*table.cells.apply(mark_of, axis=1)}
+    if table.cells["best"].any():
+        yield "Bold: the best mean of its column."
+    if "↓" in marks:
+        yield "Down arrow: shown to be worse than the best row."
+    if "∅" in marks:
+        yield "Empty set: no better than the best simple rule."
+    if table.cells.apply(is_mixed, axis=1).any():
+        yield "Where seeds are of two kinds, all are listed: no run is near their mean."
+
+
+def _score(table: Table, row: str, column: str, equal: bool) -> str:
+    """`50.1 ± 0.7`, with the number of seeds where these differ; no mean of two kinds of seeds."""
+    if column not in table.columns:
+        value = table.rows.loc[row, column]
+        return "--" if pd.isna(value) else f"{value:.1f}"
+    if (row, column) not in table.cells.index:
+        return "--"
+    cell = table.cells.loc[(row, column)]
+    digits, mark = cell["digits"], {"∅": r"$^{\emptyset}$", "↓": r"$^{\downarrow}$"}
+    if is_mixed(cell):
+        shown = [
+            rounded(value, digits) for value in sorted(cell["values"], reverse=cell["sign"] < 0)
+        ]
+        shown = shown if len(shown) <= MOST_LISTED else [shown[0], "...", shown[-1]]
+        return ", ".join(shown) + mark.get(mark_of(cell), "")
+    text = rounded(cell["score"], digits)
+    text = rf"\textbf{{{text}}}" if cell["best"] else text
+    if pd.notna(cell["deviation"]):
+        text += rf"\,{{\small$\pm$\,{rounded(cell['deviation'], digits)}}}"
+    if not equal and cell["seeds"]:
+        text += f" ({cell['seeds']})"
+    return text + mark.get(mark_of(cell), "")
+
+
+def _best(table: Table, column: str) -> str:
+    """The score of the best rule of a column; empty where none is known."""
+    if table.rules.empty or column not in table.columns or table.rules[column].isna().all():
+        return ""
+    digits = table.column(column)["digits"].iloc[0]
+    return rounded(best_rule(table.rules, table.cells, column), digits)
+
+
+WRITERS = {"md": markdown, "csv": to_csv, "tex": latex, "paper": paper}
+ENDINGS = {"paper": "-paper.tex"}  # of files; of others `.md` and so on

@@ -1,0 +1,54 @@
+"""Rows, columns and tasks in words, for those who do not know the options."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lra.looks import look_of
+from lra.report.table import Table
+from lra.results.frame import usual_of
+
+NAMES = {
+    "listops": "ListOps",
+    "pathx": "Path-X",
+    "image8": "Image, 8 x 8",
+    "fuzzy": "Fuzzy recall",
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "stsb": "STS-B",
+    **{name: name.upper() for name in ("mrpc", "qqp", "mnli", "qnli", "rte")},
+}
+
+
+def task_name(task: str) -> str:
+    """A task in words; one that is not named here, such as a user's, keeps its name."""
+    return NAMES.get(task, task.capitalize() if task.islower() else task)
+
+
+def heading(table: Table, column: str) -> str:
+    """`ListOps`, or `pairs 16` in a table over a setting."""
+    return f"{table.axis} {column.partition('=')[2]}" if table.axis else task_name(column)
+
+
+def names_of(table: Table) -> dict[str, str]:
+    """The rows' names in words, with the options that are unusual; with all where two rows would
+    have one name."""
+    if not table.costs:
+        methods = table.rows["attention"].items()
+        return {str(label): _converted(str(label), method) for label, method in methods}
+    usual = table.cells.groupby("row")["record"].first().map(usual_of)
+    words, full = {}, {}
+    for label, row in table.rows.iterrows():
+        options = row["options"]
+        unusual = {k: v for k, v in options.items() if str(v) != str(usual[label].get(k))}
+        words[label] = look_of(row["attention"], unusual).name
+        full[label] = look_of(row["attention"], options).name
+    several = pd.Series(words).duplicated(keep=False)
+    return {label: full[label] if several[label] else name for label, name in words.items()}
+
+
+def _converted(label: str, method: str) -> str:
+    """A row of a conversion table in words; what it says of its stages stays."""
+    options, comma, stages = label.partition(", ")
+    pairs = [word.partition("=") for word in options.split()[1:]]
+    return look_of(method, {key: value for key, _, value in pairs}).name + comma + stages
