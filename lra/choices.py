@@ -35,7 +35,8 @@ SETTINGS = {
     "teacher=DIR seed=0 runs_dir=runs attention.<option> recipe.<lr, epochs, ...>",
 }
 TASKS = {"convert": "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, imagenet1k, image_folder"}
-EXPLAINED = ("experiment", "protocol")  # groups of which each choice has a line
+# Groups of which each choice has a line.
+EXPLAINED = ("compute", "experiment", "model", "protocol", "task", "trainer")
 
 
 def show(command: str) -> None:
@@ -47,22 +48,25 @@ def show(command: str) -> None:
         print(wrapper.fill(f"{'task':12}{TASKS[command]}"))
     for folder in sorted(set(root.iterdir()) - {CONFIGS / "hydra", CONFIGS / "convert"}):
         group = folder.relative_to(CONFIGS).as_posix()
-        if folder.name in EXPLAINED:
+        said = {name: about(group, name) for name in groups.names(group)}
+        if folder.name in EXPLAINED and any(said.values()):
             print(folder.name)
-            for name in groups.names(group):
-                line = f"  {name:17} {about(group, name)}"
+            for name, text in said.items():
+                line = f"  {name:17} {text}"
                 print(line if len(line) <= width else f"{line[: width - 1].rstrip()}…")
-        elif names := groups.names(group):
+        elif said:
             more = ["and all of `lra list`"] if group == "convert/attention" else []
-            print(wrapper.fill(f"{folder.name:12}{', '.join([*names, *more])}"))
+            print(wrapper.fill(f"{folder.name:12}{', '.join([*said, *more])}"))
     print()
     print(wrapper.fill(f"{'settings':12}{SETTINGS[command]}"))
 
 
 def about(group: str, name: str) -> str:
-    """Give the first sentence of the comment with which a config begins."""
+    """Give what the comment says with which a config begins, up to its first full stop, colon or
+    bracket; without the name of a task or the word What."""
     file = groups.find(group, name)
     lines = file.read_text(encoding="utf-8").splitlines() if file else []
     comment = [line for line in lines[:4] if line.startswith("#") and "@package" not in line]
-    text = " ".join(line.lstrip("# ").removeprefix("What:").strip() for line in comment)
-    return re.split(r"(?<=\w\w)[.?:] ", text)[0]
+    text = re.sub(r"^[A-Z][\w-]*: +", "", " ".join(line.lstrip("# ") for line in comment))
+    first = re.split(r"(?<=\w\w)[.?:] | \(", text)[0].rstrip(".:?")
+    return first[:1].upper() + first[1:]

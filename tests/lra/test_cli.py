@@ -20,10 +20,13 @@ OTHERS = sorted(name for part in COMMANDS.values() for name in part if name not 
     [
         (
             ["train"],
-            "  demo              short re-generated ListOps, 400 steps of the small model,",
+            "  demo              A minute of short ListOps, to see everything work\n",
         ),
-        (["train", "--help"], "compute     matched, off, report"),
+        (["train", "--help"], "debug       fast, one_batch, overfit"),
+        (["train"], "  off               Costs are counted and compared with nothing\n"),
+        (["train"], "  listops           Nested operations on digits, 10 classes\n"),
         (["convert"], "task        cola, sst2"),
+        (["convert"], "model       bert-base, minilm"),
         ([], "  list       every attention"),
     ],
 )
@@ -34,6 +37,7 @@ def test_help_lists_the_choices_within_the_terminal(words, line, monkeypatch, ca
     out = capsys.readouterr().out
     assert line in out
     assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out, "what a choice is fits into 80 columns"
 
 
 @pytest.mark.parametrize("name", OTHERS)
