@@ -13,15 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra.data.rules import FILE as RULES
-from lra.data.rules import read_scores
 from lra.looks import look_of
 from lra.report.names import heading, names_of
 from lra.report.overview import ORDER, Task, methods_of, tasks_of
 from lra.report.render import spelt_state
 from lra.report.stats import LEVEL
-from lra.report.table import Table, mark_of, noise_of, text_of
-from lra.report.trainings import best_rule
+from lra.report.table import Table, best_rule, mark_of, noise_of, on_dev_of, text_of
 from lra.report.words import answered
 from lra.results.record import Record
 
@@ -34,7 +31,6 @@ class Chart:
 
     def __init__(self, results: Path):
         self.results = results.resolve()
-        self.rules = {line["fingerprint"]: line["rules"] for line in read_scores(results / RULES)}
         self.runs: list[list[Any]] = []
         self._place: dict[str, int] = {}  # of a run in `runs`
         self._lists: dict[str, dict[Any, int]] = {"files": {}, "commands": {}, "steps": {}}
@@ -132,25 +128,24 @@ def _table(table: Table, chart: Chart) -> dict[str, Any]:
     cells = [[_cell(table, row, c, chart) for c in table.columns] for row in table.rows.index]
     return {
         "title": table.spec.title,
-        "columns": [_column(table, column, chart) for column in table.columns],
+        "columns": [_column(table, column) for column in table.columns],
         "rows": rows,
         "cells": cells,
         "task": table.runs["task"].iloc[0],
     }
 
 
-def _column(table: Table, column: str, chart: Chart) -> dict[str, Any]:
-    """Its metric and rules: name, score on test, what it reads, whether a bound, score on dev."""
+def _column(table: Table, column: str) -> dict[str, Any]:
+    """Its metric and rules: name, score on test, what it reads, whether a bound, score on dev; and
+    the name of the best rule."""
     cells = table.column(column)
     first = cells.iloc[-1]  # the first may be a teacher's
     rules, best = [], None
-    if not table.rules.empty and table.rules[column].notna().any():
-        lines = table.rules[table.rules[column].notna()].sort_values(column)
-        on_dev = chart.rules.get(first["fingerprint"], {})
-        for name, line in lines.iterrows():
-            dev = none_if_nan(on_dev.get(name, {}).get("val"))
-            rules.append([name, round(line[column], 2), line["reads"], int(line["bound"]), dev])
-        best = none_if_nan(best_rule(table.rules, table.cells, column))
+    if not table.rules.empty:
+        best = best_rule(table.rules, column, first["higher_is_better"])
+        for name, line in table.rules.sort_values(column).dropna(subset=column).iterrows():
+            on_test, on_dev = none_if_nan(line[column]), none_if_nan(line[on_dev_of(column)])
+            rules.append([name, on_test, line["reads"], int(line["bound"]), on_dev])
     return {
         "name": column,
         "words": heading(table, column),
@@ -160,7 +155,7 @@ def _column(table: Table, column: str, chart: Chart) -> dict[str, Any]:
         "sign": int(first["sign"]),
         "floor": none_if_nan(first["floor"]),
         "rules": rules,
-        "best": best,
+        "rule": best,
     }
 
 

@@ -79,9 +79,10 @@ function inOrder(kept, panels, lanes) {
 
 // How many rows are above the best rule in every seed.
 function verdictOf(panel, places) {
-  const {best, sign, digits, metric, unit} = panel.column;
+  const {rules, rule, sign, digits, metric, unit} = panel.column;
   if (state.kind === "curves") return `${metric}${unit && ` in ${unit}`}, on dev`;
-  if (best === null) return [metric, unit && `in ${unit}`].filter(Boolean).join(" ");
+  const best = rules.find(([name]) => name === rule)?.[1];
+  if (best === undefined) return [metric, unit && `in ${unit}`].filter(Boolean).join(" ");
   const above = places.filter(({cell}) => scoresOf(cell).every(score => sign * score > sign * best)).length;
   return `${above} of ${places.length} beat rule ${rounded(best, digits)}`;
 }

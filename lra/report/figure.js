@@ -208,9 +208,9 @@ function seedDot(lane, x, y, s, seeds, theme) {
 
 // Rules and bounds by their scores on test or, beside curves, on dev.
 function rulesOf(panel, onDev) {
-  const {rules, best, floor} = panel.column;
+  const {rules, rule: best, floor} = panel.column;
   const shown = rules.map(([name, test, reads, bound, dev]) => (
-    {name, reads, bound, score: onDev ? dev : test, best: !bound && Math.abs(test - best) < .011}));
+    {name, reads, bound, score: onDev ? dev : test, best: name === best}));
   if (floor !== null && !onDev && !shown.some(rule => rule.name === "constant")) {
     shown.push({name: "constant", score: floor, reads: "nothing: the same answer to everything"});
   }

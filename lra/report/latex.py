@@ -10,8 +10,7 @@ import pandas as pd
 from lra.report.names import heading, names_of
 from lra.report.notes import scored_by
 from lra.report.render import GENERATED, markdown, to_csv, wide
-from lra.report.table import MOST_LISTED, Table, is_mixed, mark_of, one_line, rounded
-from lra.report.trainings import best_rule
+from lra.report.table import MOST_LISTED, Table, best_rule, is_mixed, mark_of, one_line, rounded
 
 TEX = str.maketrans(
     {
@@ -142,10 +141,11 @@ def _score(table: Table, row: str, column: str, equal: bool) -> str:
 
 def _best(table: Table, column: str) -> str:
     """The score of the best rule of a column; empty where none is known."""
-    if table.rules.empty or column not in table.columns or table.rules[column].isna().all():
+    if table.rules.empty or column not in table.columns:
         return ""
-    digits = table.column(column)["digits"].iloc[0]
-    return rounded(best_rule(table.rules, table.cells, column), digits)
+    first = table.column(column).iloc[0]
+    name = best_rule(table.rules, column, first["higher_is_better"])
+    return "" if name is None else rounded(table.rules.loc[name, column], first["digits"])
 
 
 WRITERS = {"md": markdown, "csv": to_csv, "tex": latex, "paper": paper}

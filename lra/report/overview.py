@@ -11,8 +11,8 @@ import pandas as pd
 from lra.families import FAMILIES, OTHER, family_of
 from lra.looks import look_of
 from lra.report.names import task_name
-from lra.report.table import Table, rounded
-from lra.report.trainings import FIVE, best_rule
+from lra.report.table import Table, best_rule, rounded
+from lra.report.trainings import FIVE
 from lra.results.frame import usual_of
 from lra.results.record import Record
 
@@ -83,14 +83,15 @@ def findings(tasks: Iterable[Task]) -> list[str]:
         table, column = task.table, task.column
         if table.rules.empty:
             continue
-        best = best_rule(table.rules, table.cells, column)
         cells = [table.cells.loc[(row, column)] for row in task.rows.values()]
+        name = best_rule(table.rules, column, cells[0]["higher_is_better"])
+        if name is None:
+            continue
+        best = table.rules.loc[name, column]
         above = sum(
             all(cell["sign"] * value > cell["sign"] * best for value in cell["values"])
             for cell in cells
         )
-        rules = table.rules.loc[~table.rules["bound"].astype(bool), column]
-        name = (rules - best).abs().idxmin()
         said.append(
             f"{task.words}, the benchmark's full budget: {above or 'none'} of {len(cells)} methods "
             f"is better than the best simple rule, “{name}” ({rounded(best, 1)} %)."
