@@ -163,7 +163,7 @@ function compare() {
     const [p, q] = [a.cells[both].cell, b.cells[both].cell], on = `, ${view.panels[both].title}`;
     body.push([`parameters${on}`, p.parameters.toLocaleString("en"), q.parameters.toLocaleString("en"), `×${rounded(p.parameters / q.parameters, 2)}`, ""]);
     body.push([`GFLOPs${on}`, p.gflops, q.gflops, `×${rounded(p.gflops / q.gflops, 2)}`, ""]);
-    body.push([`state of a head${on}`, p.state, q.state, "", ""]);
+    if (p.state !== "–" || q.state !== "–") body.push([`state of a head${on}`, p.state, q.state, "", ""]);
   }
   const row = (cells, head) => element("tr", {}, ...cells.map((text, i) => element(head || !i ? "th" : "td", {scope: head ? "col" : i ? "" : "row"}, text)));
   const table = element("table", {}, element("thead", {}, row(heads, true)), element("tbody", {}, ...body.map(cells => row(cells))));

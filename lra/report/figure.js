@@ -79,7 +79,7 @@ function powers(low, high) {
 
 // From the constant answer or the worst seed to the best seed or rule.
 function reachOf(panel, values, onDev = false) {
-  const rules = rulesOf(panel, onDev).filter(rule => rule.best || rule.name === "constant").map(rule => rule.score);
+  const rules = rulesOf(panel, {onDev, all: false}).filter(rule => !rule.bound).map(rule => rule.score);
   const known = [...values, ...rules];
   const low = Math.min(...known), high = Math.max(...known), edge = (high - low) * .04 || .5;
   return [low - edge, high + edge];
@@ -177,7 +177,7 @@ function stripPanel(view, panel, j, box, places, theme) {
       words(short(tick), x(tick), HEAD - 4, {"text-anchor": "middle", fill: theme.soft, "font-size": 10}),
     );
   }
-  for (const rule of rulesOf(panel)) {
+  for (const rule of rulesOf(panel, {all: view.panels.length === 1})) {
     const place = {x1: x(rule.score), x2: x(rule.score), y1: HEAD, y2: box.end};
     if (rule.score >= low && rule.score <= high) group.append(ruleLine(rule, place, theme));
   }
@@ -206,15 +206,17 @@ function seedDot(lane, x, y, s, seeds, theme) {
   return dot(lane.marker, x, y, {...look, class: "dot", "data-seed": s});
 }
 
-// Rules and bounds by their scores on test or, beside curves, on dev.
-function rulesOf(panel, onDev) {
+// Rules and bounds by their scores on test or, beside curves, on dev. One panel alone has all of them,
+// several have the best rule, the constant answer and the bound each.
+function rulesOf(panel, {onDev = false, all = true} = {}) {
   const {rules, rule: best, floor} = panel.column;
   const shown = rules.map(([name, test, reads, bound, dev]) => (
     {name, reads, bound, score: onDev ? dev : test, best: name === best}));
   if (floor !== null && !onDev && !shown.some(rule => rule.name === "constant")) {
     shown.push({name: "constant", score: floor, reads: "nothing: the same answer to everything"});
   }
-  return shown.filter(rule => rule.score !== null);
+  const wanted = rule => all || rule.best || rule.bound || rule.name === "constant";
+  return shown.filter(rule => rule.score !== null && wanted(rule));
 }
 
 function ruleLine(rule, place, theme) {
@@ -242,7 +244,7 @@ function xyPanel(view, panel, j, box, places, theme) {
   const log = curves || !numbers.length ? value => value : Math.log10;
   const x = scale(...spanOf(numbers.map(log), curves), left, inner);
   group.append(axes({x, y, log, left, right, inner, top, bottom, grows, curves, title: curves ? "training steps" : COSTS[view.kind]}, theme));
-  for (const rule of rulesOf(panel, curves)) {
+  for (const rule of rulesOf(panel, {onDev: curves, all: view.panels.length === 1})) {
     if (rule.score >= low && rule.score <= high) group.append(ruleLine(rule, {x1: left, x2: right, y1: y(rule.score), y2: y(rule.score)}, theme));
   }
   const place = point => [point[0] === Infinity ? right - 14 : x(log(point[0])), y(point[1])];

@@ -47,9 +47,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 write_run(folder / "a", name, score / 100, task=task, seed=seed, command=command)
     write_run(folder / "b", "luna", 0.4, task="text", options={"M": 16})
     constant = {"reads": "nothing", "test": 10.0, "val": 10.0}
+    second = {"reads": "how often", "test": 42.0, "val": 30.0}
     best = {"reads": "the first tokens", "test": 40.0, "val": 41.0}
     facts = {"task": "listops", "metric": facts_of(get("accuracy"))}
-    rules = {"constant": constant, "first tokens": best}
+    rules = {"constant": constant, "bag": second, "first tokens": best}
     keep(facts | {"fingerprint": "listops-generated", "rules": rules}, folder / "rules.jsonl")
     overview = {"listops": "ListOps", "image": "Small images", "text": "Text"}
     tables = [
@@ -105,6 +106,21 @@ def test_it_opens_on_all_tasks_and_says_what_was_not_run(shown: Browser):
     assert "Mamba-2" in said
     assert "LUNA" not in said
     assert "not run" in shown.texts("section:not([hidden]) td")
+
+
+def test_the_best_rule_is_that_of_dev_and_one_panel_has_all(shown: Browser):
+    def rules() -> list[str]:
+        of_first = "#figure g:has(> .mark[data-panel='0']) > .rule title"
+        return [text.split("”")[0] for text in shown.texts(of_first)]
+
+    assert rules() == ["rule “constant", "rule “first tokens"], "bag is better by chance, on test"
+    choose(shown, "task", "0")
+    assert rules() == ["rule “constant", "rule “first tokens", "rule “bag"]
+    solid = shown.run(
+        "return [...document.querySelectorAll('#figure .rule line')]"
+        ".filter(line => line.getAttribute('stroke-width') == 2).length"
+    )
+    assert solid == 1
 
 
 def test_a_dot_stands_at_its_score(shown: Browser):
