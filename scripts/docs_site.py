@@ -21,6 +21,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
+RAW = re.compile(r'(?:href|src)="([^"#:]+)"')  # links of a page that is no Markdown
 LINK = re.compile(r"\]\(([^)#:\s]+)")  # of Markdown, without addresses elsewhere
 LOADED = re.compile(  # what a browser asks for by itself; a link is followed by its reader only
     r"""<[a-z]+\b[^>]*\ssrc(?:set)?=["']?(?:https?:)?//|<link\b[^>]*\shref=["']?(?:https?:)?//"""
@@ -100,7 +101,24 @@ def on_files(files: Files, config: Any) -> Files:
         if path == "results/README.md":  # beside it lies an index.html
             file.dest_uri = "results/README.html"
         found.append(file)
+    for file in [file for file in found if file.src_uri.endswith(".html")]:
+        found.remove(file)
+        found.append(File.generated(config, file.src_uri, content=among(found, file)))
     return found
+
+
+def among(files: Files, page: File) -> str:
+    """A page that is no Markdown, its links to Markdown led to the pages made of it."""
+
+    def led(link: re.Match[str]) -> str:
+        folder = posixpath.dirname(page.src_uri)
+        file = files.get_file_from_path(posixpath.normpath(posixpath.join(folder, link[1])))
+        if file is None:
+            raise PluginError(f"{page.src_uri} has a link that leads nowhere: {link[1]}")
+        return f'href="{posixpath.relpath(file.dest_uri, folder)}"'
+
+    text = (ROOT / page.src_uri).read_text(encoding="utf-8")
+    return re.sub(r'href="([^"#:]+\.md)"', led, text)
 
 
 def pages(nav: Any) -> list[str]:
@@ -114,9 +132,11 @@ def pages(nav: Any) -> list[str]:
 def linked(paths: list[str]) -> list[str]:
     """These files and all that they lead to; what does not exist is left to MkDocs to report."""
     for path in paths:  # grows meanwhile
-        if path.endswith(".md"):
+        if path.endswith((".md", ".html")):
             folder = posixpath.dirname(path)
-            for link in LINK.findall((ROOT / path).read_text(encoding="utf-8")):
+            for link in (LINK if path.endswith(".md") else RAW).findall(
+                (ROOT / path).read_text(encoding="utf-8")
+            ):
                 target = posixpath.normpath(posixpath.join(folder, link))
                 if target not in paths and (ROOT / target).is_file():
                     paths.append(target)

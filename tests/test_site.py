@@ -46,6 +46,14 @@ def test_what_a_reader_without_a_server_needs_is_there(site: Path):
     assert 'class="md-footer__link' in page, "previous and next"
 
 
+def test_every_link_of_the_page_of_results_leads_somewhere(site: Path):
+    """MkDocs copies this page as it is and checks none of its links."""
+    page = site / "results" / "index.html"
+    links = re.findall(r'(?:href|src)="([^"#:]+)"', page.read_text(encoding="utf-8"))
+    assert {"README.html", "../index.html", "../docs/results.html"} < {*links}
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
 def test_formulas_and_notebooks_are_drawn(site: Path):
     """Formulas as MathML, which needs no script; notebooks with what they printed and drew."""
     page = (site / "docs" / "theory.html").read_text(encoding="utf-8")
