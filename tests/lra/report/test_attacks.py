@@ -13,9 +13,10 @@ import pytest
 
 from lra.base.errors import UserError
 from lra.data.rules import FILE, read_scores
-from lra.report import claims, specs
+from lra.report import claims, formulas, specs
 from lra.report.rules import read_rules
-from lra.report.values import Value
+from lra.report.value import Value
+from lra.report.values import value_of
 
 RESULTS = Path(__file__).parents[3] / "results"
 LINE: dict[str, Any] = read_scores(RESULTS / FILE)[0]
@@ -132,13 +133,13 @@ FORMULAS = [
 @pytest.mark.parametrize("formula", FORMULAS, ids=range(len(FORMULAS)))
 def test_a_formula_runs_no_code(formula: str):
     with pytest.raises(UserError, match="a claim cannot be computed"):
-        claims.evaluate(formula, {"a": Value("a cell", {"score": 1.0})})
+        formulas.evaluate(formula, {"a": Value("a cell", {"score": 1.0})})
 
 
 @pytest.mark.parametrize("form", ["9999999999d", "999999999.1f", "x", ">1000000000"])
 def test_a_form_of_a_number_takes_no_memory(form: str):
     with pytest.raises(UserError, match="a claim"):
-        claims.numbers_of(f"is {{a.score:{form}}}", {"a": Value("a cell", {"score": 1.0})})
+        formulas.numbers_of(f"is {{a.score:{form}}}", {"a": Value("a cell", {"score": 1.0})})
 
 
 @pytest.mark.parametrize(
@@ -165,8 +166,8 @@ def test_a_number_of_a_claim_stands_in_the_results(tmp_path: Path, file: str):
     os.mkfifo(results / "pipe.csv")
     source = {"file": file, "where": {"a": 1}, "field": "b"}
     with pytest.raises(UserError, match="is no file of"):
-        claims.value_of(source, [], results)
+        value_of(source, [], results)
     shutil.copy(tmp_path / "x.csv", results)
     for broken in ({"where": {"c": 1}}, {"where": 3}, {"field": "z"}, {"field": "b > c"}):
         with pytest.raises(UserError, match=r"claim|x\.csv has no"):
-            claims.value_of({"file": "x.csv", "where": {"a": 1}} | broken, [], results)
+            value_of({"file": "x.csv", "where": {"a": 1}} | broken, [], results)
