@@ -33,7 +33,7 @@ PAGES = [
     "README.md",
     "CONTRIBUTING.md",
     *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")),
-    "results/README.md",
+    *sorted(f"results/{p.name}" for p in ROOT.glob("results/*.md")),
 ]
 # Long ones, whose commands have tests of their own, and the quarter in which CI runs them.
 REST = {"docs/baselines.md": 1, "docs/compute.md": 2, "docs/settings.md": 3, "docs/results.md": 4}
