@@ -23,7 +23,7 @@ from lra.report.stats import LEVEL, compare_with_best, moderated, noise_of_share
 
 FOLDER = Path("results/significance")
 COLUMNS = 1000  # simulated per case
-FEW_COLUMNS = 400  # of a case that the product itself has to judge, one column after the other
+FEW_COLUMNS = 250  # of a case that the product itself has to judge, one column after the other
 ANSWERS = 10_000  # many, so that the noise is what the scenario says and not the binomial one
 BEST = 80.0
 NOISE = noise_of_share(BEST, ANSWERS)
