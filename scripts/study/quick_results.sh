@@ -4,7 +4,7 @@
 #     scripts/study/quick_results.sh CIFAR [JOBS]     CIFAR: folder of cifar-10-binary.tar.gz; JOBS side by side (2)
 #
 # Sweeps skip what is done, so the same command goes on after an interruption. Nobody should judge an
-# attention by these runs: results/README.md says what they can show.
+# attention by these runs: results/records.md says what they can show.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
