@@ -89,7 +89,6 @@ RANGES: tuple[Range, ...] = (
             "protocol.recipe.clip_at",
             "pretrain.recipe.clip_at",
             "protocol.style.ln_eps",
-            "trainer.print_every",
         ),
         allowed=lambda x, _: 0 < x < math.inf,
         words="finite and greater than 0",
@@ -110,7 +109,11 @@ RANGES: tuple[Range, ...] = (
         words=f"at least 1, and at most {MOST_WIDE}",
     ),
     Range(
-        settings=("protocol.style.position_std", "protocol.style.embedding_std"),
+        settings=(
+            "protocol.style.position_std",
+            "protocol.style.embedding_std",
+            "trainer.print_every",
+        ),
         allowed=lambda x, _: 0 <= x < math.inf,
         words="finite and at least 0",
     ),
@@ -121,8 +124,8 @@ RANGES: tuple[Range, ...] = (
     ),
     Range(
         settings=("protocol.evaluation.select_after",),
-        allowed=lambda x, _: 0 <= x < 1,
-        words="in [0, 1)",
+        allowed=lambda x, _: 0 <= x <= 1,
+        words="in [0, 1]",
     ),
     Range(
         settings=("protocol.evaluation.dev_batches",),
@@ -184,11 +187,6 @@ RANGES: tuple[Range, ...] = (
         settings=("trainer.progress",),
         allowed=lambda x, _: x in PROGRESS,
         words=f"one of {', '.join(PROGRESS)}",
-    ),
-    Range(
-        settings=("trainer.print_every",),
-        allowed=lambda x, _: x >= 0,
-        words="at least 0",
     ),
     Range(
         settings=("runs_dir", "data_dir"),

@@ -118,7 +118,7 @@ def test_runs_that_cannot_start_are_refused(in_this_process, overrides, capsys):
     assert main(["plan", *words, "attention=luna", "compute.reference={parameters: 1}"]) == 2
     assert "error: nothing could be measured: " in capsys.readouterr().err
     assert main(["plan", *overrides, "seed=1,2"]) == 2
-    assert "add --multirun" in capsys.readouterr().err
+    assert "add -m to run each of them" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- stopped before its end
