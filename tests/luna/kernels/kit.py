@@ -67,3 +67,24 @@ def assert_threads_change_nothing(call: Callable[[], list[Tensor]]) -> None:
         torch.set_num_threads(before)
     for other in results[1:]:
         assert_equal(other, results[0])
+
+
+def assert_padding_is_never_read(
+    attention: Any, clean: Sequence[Tensor], like: Tensor, close: float, monkeypatch: Any
+) -> None:
+    """Not even NaN, without the method's own masking before and after; `like` has the device and
+    dtype to compute in. Padded rows get no gradient."""
+    mask = scattered(clean[0].shape[2]).to(like.device)
+    pad = ~mask[:, None, :, None].cpu()
+
+    def run(qkv: Sequence[Tensor]) -> list[Tensor]:
+        there = [t.detach().to(like.device, like.dtype).requires_grad_() for t in qkv]
+        out = attention.attend(*there, mask, None)
+        return [t.cpu() for t in with_gradients(out, [*there, *attention.parameters()])]
+
+    expected = run(clean)
+    poison_memory(monkeypatch)
+    results = run([t.masked_fill(pad, torch.nan) for t in clean])
+    assert_close(results, expected, close)
+    for t in results[:4]:
+        assert (t.masked_select(pad) == 0).all()
