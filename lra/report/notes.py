@@ -18,7 +18,6 @@ from lra.report.table import (
     pairs_of,
     rounded,
     sortable,
-    to_compare,
 )
 
 FLOOR = (
@@ -140,12 +139,11 @@ def comparisons(table: Table) -> Iterator[str]:
 
 def limit_between_kinds(cells: pd.DataFrame) -> str:
     """The score between the two kinds of runs of a column; empty where they are of one kind."""
-    if cells["leapt"].isna().all():
+    of_two_kinds = cells[cells["limit"].notna()]
+    if of_two_kinds.empty:
         return ""
-    ranked = cells[cells["leapt"].notna()]
-    limit = stats.limit_of(**to_compare(ranked))
-    assert limit is not None
-    return rounded(ranked["sign"].iloc[0] * limit, ranked["digits"].iloc[0])
+    first = of_two_kinds.iloc[0]
+    return rounded(first["sign"] * first["limit"], first["digits"])
 
 
 def _column_note(table: Table, column: str) -> str:

@@ -55,6 +55,7 @@ def compare_with_best(
     needs: about how many seeds per row would be needed, of a row that is tested and not worse,
            where that is asked for
     leapt: of how many seeds, where those of the column are of two kinds (leaps.py); else none
+    limit: the score between these kinds
     """
     limit = limit_of(samples, noise, floor)
     least = np.asarray(noise, float)
@@ -62,7 +63,7 @@ def compare_with_best(
         verdicts = _by_means(samples, least, digits=digits, needs=needs)
     else:
         verdicts = _by_leaps(samples, least, digits=digits, limit=limit)
-    return verdicts[["best", "p", "worse", "needs", "leapt"]]
+    return verdicts.assign(limit=np.nan if limit is None else limit)
 
 
 def limit_of(

@@ -111,14 +111,15 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
     # A mean of equal scores may differ from them in its last digit. Unknown floors are passed.
     cells["learned"] = ~(sign * cells["score"] <= sign * cells["floor"] + 1e-9)
     nothing = float("nan")
-    cells[["best", "worse", "p", "needs", "leapt"]] = False, False, nothing, nothing, nothing
+    cells[["best", "worse"]] = False
+    cells[["p", "needs", "leapt", "limit"]] = nothing
     # Cells at the floor, where nothing was learned, take no part.
     ranked = cells[cells["learned"] & ~cells.index.isin(unranked, level="row")]
     for _, column in ranked.groupby("column", sort=False):
         verdicts = stats.compare_with_best(**to_compare(column), digits=column["digits"].iloc[0])
         cells.loc[column.index, verdicts.columns] = verdicts.to_numpy()
     cells = cells.astype(dict.fromkeys(("best", "worse"), bool))
-    cells = cells.astype(dict.fromkeys(("p", "needs", "leapt"), float))
+    cells = cells.astype(dict.fromkeys(("p", "needs", "leapt", "limit"), float))
     cells["best"] &= cells["seeds"] > 1  # the lead of a single seed may be chance
     return cells
 
