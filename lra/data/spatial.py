@@ -6,8 +6,8 @@
 
 It is what a network needs for the pixels of Image and Pathfinder, whose neighbours above and below
 are a whole row away in the sequence. The cells of a picture are tokens, row by row. A token is a
-colour, drawn uniformly, and at `asked` cells a direction besides, one of `directions` that are told
-apart by the signs of `down` and `right`. Both distances are non-zero around the edges.
+colour, drawn uniformly. At `asked` cells it is a direction too, one of `directions`, which differ
+in the signs of `down` and `right`. Both distances are non-zero around the edges.
 
 No rule that reads less does better than the two that stand in the tables:
 

@@ -60,8 +60,8 @@ def _rows(table: Table, column: str) -> dict[str, str]:
 
 
 def _usual(cells: pd.DataFrame) -> str:
-    """Of the rows of one method the one with the fewest options that are unusual; then that with
-    most seeds. Never the best by score: that would flatter methods with many rows."""
+    """Choose one row of a method: the one with the fewest unusual options, then the one with most
+    seeds. Never the best by score: that would flatter methods with many rows."""
 
     def unusual(cell: pd.Series) -> int:
         usual = usual_of(cell["record"])

@@ -162,7 +162,7 @@ def _lines(source: Mapping[str, Any], _: Sequence[Table], results: Path) -> Valu
 def _read(results: Path, name: str) -> tuple[pd.DataFrame, Path]:
     path = results / name
     if not path.resolve().is_relative_to(results.resolve()) or not path.is_file():
-        raise UserError(f"a claim names {path}, which is no file of {results}")
+        raise UserError(f"a claim names {path}, but there is no such file in {results}")
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".csv":
         return pd.DataFrame([*csv.DictReader(text.splitlines())]), path

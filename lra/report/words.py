@@ -101,7 +101,7 @@ def _word(row: pd.Series, among: pd.DataFrame) -> str:
 
 
 def rank_of(setting: str) -> tuple[int, str]:
-    """Of settings that tell apart equally well the task is named first, the code last."""
+    """Order settings that say equally much about a row: the task first, the code last."""
     first = ("task", "attention.", "protocol.recipe.", "")
     place = next(i for i, start in enumerate(first) if setting.startswith(start))
     return len(first) if setting == "code" else place, setting

@@ -17,7 +17,7 @@ FIRST = 6  # tokens that the table of first tokens reads at most
 LAST = 12  # of last tokens, of which many are closing brackets
 NONE = 10  # in place of a result, where there are no digits
 CODES = 11 * VOCAB  # of an operator and a result
-FEW = 6  # operators of a kind, beyond which they are not told apart
+FEW = 6  # operators of a kind; more of them count as so many
 
 
 def depths(ids: np.ndarray) -> np.ndarray:

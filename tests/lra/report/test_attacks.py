@@ -165,7 +165,7 @@ def test_a_number_of_a_claim_stands_in_the_results(tmp_path: Path, file: str):
     (results / "link.csv").symlink_to(tmp_path / "x.csv")
     os.mkfifo(results / "pipe.csv")
     source = {"file": file, "where": {"a": 1}, "field": "b"}
-    with pytest.raises(UserError, match="is no file of"):
+    with pytest.raises(UserError, match="there is no such file in"):
         value_of(source, [], results)
     shutil.copy(tmp_path / "x.csv", results)
     for broken in ({"where": {"c": 1}}, {"where": 3}, {"field": "z"}, {"field": "b > c"}):

@@ -90,7 +90,7 @@ def test_a_number_that_nobody_claims_is_a_problem(results: Path, runs: Path):
         ({"a": {"cell": "t", "row": "lunar"}}, "no row 'lunar'; did you mean luna"),
         ({"a": {"cell": "t"}}, "lacks 'row'"),
         ({"a": {"sell": "t"}}, "not .'sell'"),
-        ({"a": {"file": "../secret.csv", "where": {}}}, "is no file of"),
+        ({"a": {"file": "../secret.csv", "where": {}}}, "there is no such file in"),
         ({"a": {"cell": "t", "row": "luna", "column": "image"}}, "no column 'image'"),
     ],
 )
