@@ -89,6 +89,12 @@ EXAMPLES = """\
 """
 MULTIRUN = ("-m", "--multirun")
 DRY = "--dry"  # of lra train: the script for SLURM, and no job
+# Options that Hydra reads; whatever else begins with two dashes was meant as a setting.
+OPTIONS = (
+    *("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--info"),
+    *("--shell-completion", "--config-path", "--config-name", "--config-dir"),
+    "--experimental-rerun",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -170,6 +176,8 @@ def _for_hydra(words: Sequence[str]) -> list[str]:
     for before, word in zip(["", *settings], settings, strict=False):
         if word == "=" or not ("=" in word or word.startswith(("-", "~")) or before[:1] == "-"):
             raise UserError(f"'{word}' is not a setting: write key=value, without spaces")
+        if word.startswith("--") and word.partition("=")[0] not in OPTIONS:
+            raise UserError(f"'{word}' is no option here: settings have no dashes, key=value")
     if len(settings) == len(words):
         return settings
     if {"--cfg", "-c"} & {*settings}:

@@ -54,7 +54,8 @@ class Record:
     def __getitem__(self, key: str) -> Any:
         if (value := self.get(key, MISSING)) is MISSING:
             names = {name for name, _ in flat(self.facts)}
-            raise KeyError(f"this record has no fact '{key}'{nearest(key, names)}")
+            parts = {name.partition(".")[0] for name in names}  # there are hundreds of names
+            raise KeyError(f"this record has no fact '{key}'{nearest(key, names, parts)}")
         return value
 
     def __repr__(self) -> str:

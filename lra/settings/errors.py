@@ -145,6 +145,10 @@ WORDED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
         re.compile(r"is not a ListConfig, list or tuple\.\s+full_key: (\S+)"),
         lambda match: f"{match[1]} must be a list, such as {match[1]}=[..,..]",
     ),
+    (
+        re.compile(r"An item is already at '(\S+)'"),
+        lambda match: f"{match[1]} exists: write it without the +",
+    ),
     (re.compile(r"Interpolation key '(protocol|model)\.tasks\.(\w+)\."), _no_row),
     (
         re.compile(r"type `(\w+)` has missing mandatory value: (\w+)"),

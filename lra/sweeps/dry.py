@@ -10,15 +10,15 @@ from hydra.types import RunMode
 from hydra.utils import instantiate
 
 from lra.base.errors import UserError
-from lra.settings.compose import check_settings
 from lra.settings.search_path import initialised
+from lra.sweeps.check import check_sweep
 from lra.sweeps.status import jobs
 
 SLURM = "hydra_plugins.lra_launchers.SlurmLauncher"
 
 
 def show_script(words: Sequence[str], *, multirun: bool) -> None:
-    """Check the settings of every job, and print the script to stdout, the jobs to stderr. Nothing
+    """Check every value, and print the script to stdout, the jobs to stderr. Nothing
     is written, and no SLURM is needed here."""
     with initialised():
         listed = list(jobs(words, multirun=multirun))
@@ -33,8 +33,7 @@ def show_script(words: Sequence[str], *, multirun: bool) -> None:
             )
         if not (multirun or settings.mode is RunMode.MULTIRUN):
             raise UserError("without -m the run is done here, not by SLURM: add -m")
-        for job in listed:
-            check_settings(hydra.compose("train", job))
+        check_sweep(words)
         script = instantiate(settings.launcher).script(len(listed))
     common = set.intersection(*map(set, listed)) if len(listed) > 1 else set()
     for i, job in enumerate(listed):

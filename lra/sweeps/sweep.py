@@ -39,6 +39,7 @@ from lra.runs.folder import LOCKED, find, read_result, writing
 from lra.settings.command import typed
 from lra.settings.compose import Run, check_settings
 from lra.settings.errors import guard
+from lra.sweeps.check import check_sweep
 
 FORKED = "lra.training.forked"  # what runs are forked from; above this floor, so by its name
 CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
@@ -201,14 +202,19 @@ def result_of_dead_worker(
 
 
 class Summary(Callback):
-    """Hydra callback that prints how the jobs of a sweep ended; exits with 1 if any failed.
+    """Hydra callback that checks a sweep before its first job, and prints how its jobs ended; exits
+    with 1 if any failed.
 
     It raises SystemExit because Hydra turns other exceptions of callbacks into warnings."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         # Hydra and its launchers would fail with a traceback.
-        if code := guard(lambda: _folder(config.hydra.sweep.dir)):
+        if code := guard(lambda: self._prepare(config)):
             raise SystemExit(code)
+
+    def _prepare(self, config: DictConfig) -> None:
+        check_sweep(list(config.hydra.overrides.task), config.hydra.sweeper.get("_target_", ""))
+        _folder(config.hydra.sweep.dir)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         files = sorted(_folder(config.hydra.sweep.dir).glob("*.json"), key=lambda f: int(f.stem))

@@ -222,6 +222,11 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
             print(f"{group:<11}{chosen}")
     if recipe.warmup > recipe.steps:
         print(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
+    if cut := prepared.facts["splits"]["train"]["truncated"]:
+        print(
+            f"note: {cut:,} training examples are longer than {prepared.facts['width']:,} tokens "
+            "and are cut there"
+        )
     if recipe.batch > (n := len(prepared.split("train"))):
         print(f"note: a batch of {recipe.batch} repeats the {n} training examples")
 

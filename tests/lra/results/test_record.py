@@ -167,6 +167,9 @@ def test_a_fact_that_is_not_there_names_the_nearest(make: Make, runs: Path):
     records_of = lra.records(runs)
     with pytest.raises(KeyError, match=r"no fact 'dev.scor'; did you mean dev.score"):
         records_of[0]["dev.scor"]
+    with pytest.raises(KeyError, match="no fact 'nope'; known: ") as raised:
+        records_of[0]["nope"]
+    assert len(str(raised.value)) < 600, "their parts, and not hundreds of names"
     frame = records_of.to_pandas()
     assert (frame.score[0], frame["protocol.recipe.lr"][0], frame["attention.M"][0]) == (
         47.4,

@@ -36,6 +36,17 @@ DEMO = ("experiment=demo", "attention=linear")
         ((*DEMO, "trainer.progress=none"), "must be one of auto, bar, lines, off"),
         ((*DEMO, "trainer.print_every=-1"), "trainer.print_every=-1.0 is out of range"),
         ((*DEMO, "runs_dir="), "it must be the name of a folder"),
+        ((*DEMO, "--lr", "0.1"), "'--lr' is no option here: settings have no dashes"),
+        ((*DEMO, "+attention.normalise=abs"), "attention.normalise exists: write it without the +"),
+        (
+            ("-m", "experiment=demo", "attention=luna", "attention.M=8,0"),
+            "attention.M=0: luna.M must be at least 1, got 0; no run of this sweep was started",
+        ),
+        (("-m", *DEMO, "seed=1,-2"), "error: seed=-2 is out of range"),
+        (
+            ("-m", "experiment=demo", "attention=luna,softmax", "attention.M=8"),
+            "attention 'softmax' has no option 'M'",
+        ),
     ],
 )
 def test_a_slip_is_answered_in_one_sentence(
@@ -47,6 +58,7 @@ def test_a_slip_is_answered_in_one_sentence(
     assert sentence in said
     assert said.count("error: ") == 1
     assert len(said) < 400, "one sentence"
+    assert not list(tmp_path.rglob("runs")), "nothing was started"
 
 
 def _code(argv: list[str]) -> int:

@@ -142,11 +142,11 @@ def test_a_run_that_fails_takes_no_other_with_it(ray, overrides, tmp_path, launc
     needed, settings = LAUNCHERS[launcher]
     if find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
-    words = (f"hydra/launcher={launcher}", *settings, "attention.eps=none,1e-6", *SHORT)
+    words = (f"hydra/launcher={launcher}", *settings, "protocol.recipe.lr=1e30,1e-3", *SHORT)
     done = command("train.py", "-m", *overrides, *words)
     assert done.returncode == 1, done.stderr
     assert "sweep of 2: 1 done, 1 failed" in done.stdout
-    assert "  failed  attention.eps=none: linear.eps must be float, got 'none'" in done.stdout
+    assert "  failed  protocol.recipe.lr=1e+30: the train loss is nan at step 2" in done.stdout
     assert len(list(tmp_path.rglob("result.json"))) == 1
 
 
@@ -241,7 +241,8 @@ def test_a_job_stopped_from_outside_has_an_outcome(tmp_path, monkeypatch):
 
 def test_a_sweep_without_jobs_or_folder_ends_with_a_sentence(tmp_path, capsys):
     def config(folder: Path) -> Any:
-        return OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}})
+        search = {"sweeper": {"_target_": "a search"}, "overrides": {"task": []}}
+        return OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}, **search}})
 
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match="2"):

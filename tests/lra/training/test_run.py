@@ -97,6 +97,15 @@ def test_a_protocol_may_report_the_last_checkpoint(small, rule: str, best: tuple
     assert record["stages"].get("best", {"step": None})["step"] in best
 
 
+def test_examples_that_are_cut_are_said(small, capsys):
+    runner.train(small(*SHORT, "protocol.data.max_length=10"))
+    said = r"note: (\d+) training examples are longer than 10 tokens"
+    [note] = re.findall(said, capsys.readouterr().out)
+    assert 0 < int(note) < 100
+    runner.train(small(*SHORT, "seed=2"))
+    assert "longer" not in capsys.readouterr().out
+
+
 DAMAGED = [  # file, the file of a finished run that it is made of, how, and what is said
     ("last.ckpt", "checkpoints/last.ckpt", lambda c: c[: len(c) // 2], "last.ckpt is damaged"),
     ("last.ckpt", "checkpoints/best.ckpt", lambda c: c, "last.ckpt belongs to run {identity}"),
