@@ -103,7 +103,7 @@ def test_examples_that_are_cut_are_said(small, capsys):
     [note] = re.findall(said, capsys.readouterr().out)
     assert 0 < int(note) < 100
     runner.train(small(*SHORT, "seed=2"))
-    assert "longer" not in capsys.readouterr().out
+    assert "examples are longer" not in capsys.readouterr().out
 
 
 DAMAGED = [  # file, the file of a finished run that it is made of, how, and what is said
