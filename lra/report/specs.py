@@ -70,7 +70,7 @@ def below(runs: pd.DataFrame, place: Path) -> pd.Series:
 
 def select(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     """The runs that meet every condition; UserError for a key that no run has. `luna.M: 8` is a
-    condition for luna's runs only, any other key is a column of every run (docs/columns.md)."""
+    condition for luna's runs only, any other key is a column of every run (docs/python.md)."""
     methods = {*groups.names("attention"), *runs["attention"]}
     for key, allowed in where.items():
         name, _, option = key.partition(".")
@@ -82,7 +82,7 @@ def select(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
         if len(runs) and not column.startswith("attention.") and values.isna().all():
             raise UserError(
                 f"no record has the fact '{key}' that a table names in its `where`: check its "
-                "spelling (docs/columns.md)"
+                "spelling (docs/python.md)"
             )
         wanted = allowed if isinstance(allowed, list) else [allowed]
         holds = values.isin([*wanted, "none"] if None in wanted else wanted)

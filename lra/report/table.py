@@ -43,7 +43,7 @@ class Table:
     rows:  a line per row in the order shown, by label: attention, options (a dict), the summaries,
            coverage (3/5: how many columns of the summary it has)
     cells: a line per cell, by (row, column): see `cells_of`; attention and options of its row
-    runs:  a line per run shown, with its row and column; otherwise as in docs/columns.md
+    runs:  a line per run shown, with its row and column; otherwise as in docs/python.md
     """
 
     spec: TableSpec

@@ -1,4 +1,4 @@
-"""Records as a data frame: a line per run, a column per fact (docs/columns.md).
+"""Records as a data frame: a line per run, a column per fact (docs/python.md).
 
 Tables, figures and the page are made from it, and `lra.records(...).to_pandas()` gives it to
 everybody. Whole numbers stay whole, and what a run lacks is None.
