@@ -93,7 +93,8 @@ def on_files(files: Files, config: Any) -> Files:
     """The theme's files, the repository's, and a page for the public names of each module."""
     found = Files([file for file in files if file.src_dir != config.docs_dir])
     for module in MODULES:
-        page = f"# {module}\n\n::: {module}\n"
+        others = " · ".join(f"[{other}]({other}.md)" for other in MODULES if other != module)
+        page = f"# {module}\n\nPublic names of the other modules: {others}\n\n::: {module}\n"
         found.append(File.generated(config, f"api/{module}.md", content=page))
     for path in linked([*pages(config.nav), *LOADED_BY_PAGES]):
         kind = Notebook if path.endswith(".ipynb") else File

@@ -37,6 +37,15 @@ def test_every_page_and_every_public_name_is_there(site: Path):
             assert f'id="{module.__name__}.{name}"' in page, name
 
 
+def test_the_menu_is_short(site: Path):
+    """What is not in it, such as a page of a single table, is reached from a page that is."""
+    page = (site / "docs" / "runs.html").read_text(encoding="utf-8")
+    entries = re.findall(r'<a href="([^"#]+)" class="md-nav__link', page)
+    assert 20 <= len(set(entries)) <= 25
+    for group in ("Start", "Use", "Results", "Reference", "Contribute", "Appendix"):
+        assert re.search(rf'class="md-ellipsis">\s*{group}\s*<', page), group
+
+
 def test_what_a_reader_without_a_server_needs_is_there(site: Path):
     """The index and the worker of the search as scripts, and a way to the page of all tables."""
     page = (site / "docs" / "runs.html").read_text(encoding="utf-8")
