@@ -62,7 +62,9 @@ pictures: $(STAMP) ## draw the pictures of results/ again: of tables, schemes, a
 	@$(PY) scripts/study/theory/trained.py
 
 docs: $(STAMP) ## the pages and the API reference as a static site: site/index.html
+	@$(PY) scripts/docs_site.py prepare build/pages
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@$(PY) scripts/docs_site.py check site
 
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	@$(VENV)/bin/ruff check .
@@ -81,4 +83,4 @@ lock: ## requirements.lock and constraints.txt anew, after a change of pyproject
 	@$(or $(wildcard $(PY)),$(PYTHON)) scripts/lock.py
 
 clean: ## remove the environment, caches and site, never data or runs
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis dist site
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist site

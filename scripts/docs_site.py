@@ -1,153 +1,219 @@
-"""What MkDocs does not do by itself for `make docs`: the hooks of mkdocs.yml.
+"""The pages of this repository as a folder of plain Markdown that any generator of sites can build,
+and what must hold of the site that it builds. `make docs` does it all:
 
-The site has the layout of the repository. Its pages are those of the navigation and every file that
-they link to, directly or through another page, so a relative link holds in both places.
+    python scripts/docs_site.py prepare build/pages
+    mkdocs build
+    python scripts/docs_site.py check site
+
+The folder has the layout of the repository, so relative links hold in both places. In it are the
+pages of README, docs and results, every file that they link to, directly or through another page,
+formulas as MathML, notebooks as Markdown, and a page for the public names of each module.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
+import argparse
 import html
 import json
 import posixpath
 import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from urllib.parse import unquote, urlsplit
 
-import griffe
 from latex2mathml.converter import convert
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-RAW = re.compile(r'(?:href|src)="([^"#:]+)"')  # links of a page that is no Markdown
-LINK = re.compile(r"\]\(([^)#:\s]+)")  # of Markdown, without addresses elsewhere
+FIRST = ("README.md", "CONTRIBUTING.md", "docs/site.css", "docs/iframe-worker.js")
+MODULES = ("lra", "lra.data", "luna", "luna.convert")
+# A site's page of a folder is index.html, and beside this one lies a page of that name.
+OVERVIEW = {"results/README.md": "results/overview.md"}
+
+CODE = re.compile(r"(?ms)^( *)(```+).*?^\1\2|`+[^`]+`+")
+FORMULA = re.compile(r"(?s)\$\$(.+?)\$\$|(?<!\\)\$(?!\s)((?:\\.|[^\\$])+?)(?<!\s)\$")
+LINK = re.compile(r"(?<=\]\()([^)#:\s]+)")  # of Markdown, without addresses elsewhere
+RAW = re.compile(r'(?<=href=")([^"#:]+)|(?<=src=")([^"#:]+)')  # of a page that is no Markdown
+
+# Pages that a search should name last: numbers without sentences, changes, and lists of names.
+FOUND_LAST = re.compile(r"results/(tables|compute|bench)/|CHANGELOG|api/")
+WIDE = re.compile(r"results/(tables|compute)/")  # tables that need the room of the contents
+
 LOADED = re.compile(  # what a browser asks for by itself; a link is followed by its reader only
     r"""<[a-z]+\b[^>]*\ssrc(?:set)?=["']?(?:https?:)?//|<link\b[^>]*\shref=["']?(?:https?:)?//"""
     r"""|url\(\s*["']?(?:https?:)?//|@import""",
     re.IGNORECASE,
 )
-# As the extension arithmatex leaves it.
-FORMULA = re.compile(r"(?s)\\([(\[])(.+?)\\[)\]](?=</(?:span|div)>)")
-LOADED_BY_PAGES = ["docs/site.css", "docs/iframe-worker.js"]
-MODULES = ("lra", "lra.data", "luna", "luna.convert")
 
 
-class HouseStyle(griffe.Extension):
-    """How this code documents itself: a field by the comment on its line, a parameter by a line of
-    its name, two spaces and words; a paragraph of Python in a docstring is an example."""
-
-    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
-        comment = attr.source.partition("  # ")[2]
-        if comment and not attr.docstring:
-            attr.docstring = griffe.Docstring(comment, parent=attr)
-
-    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        self.on_object(obj=pkg)  # Griffe calls it for what is inside a package
-
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        if obj.docstring:
-            about, *rest = obj.docstring.value.split("\n\n")
-            about = about.replace("\n", " ")  # of which a summary shows the first line
-            text = "\n\n".join([about, *map(markdown, rest)])
-            text = text.replace("\n```\n\n```python\n", "\n\n")
-            obj.docstring.value = re.sub(r":\w+:`", "`", text)
-
-
-def markdown(paragraph: str) -> str:
-    with contextlib.suppress(SyntaxError):
-        if ast.parse(paragraph).body:
-            return f"```python\n{paragraph}\n```"
-    return re.sub(r"^(\w+)  +", r"* `\1`: ", paragraph, flags=re.MULTILINE)
-
-
-class Notebook(File):
-    """A notebook as a page: text, code, and what the code printed and drew."""
-
-    def is_documentation_page(self) -> bool:
-        return True
-
-    @property
-    def content_string(self) -> str:
-        parts = []
-        for cell in json.loads((ROOT / self.src_uri).read_text(encoding="utf-8"))["cells"]:
-            text = "".join(cell["source"])
-            parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
-            for output in cell.get("outputs", []):
-                if "text" in output:
-                    parts.append("```text\n" + "".join(output["text"]) + "\n```")
-                elif image := output["data"].get("image/png"):
-                    parts.append(f'<img alt="" src="data:image/png;base64,{image.strip()}">')
-        return "\n\n".join(parts)
-
-
-def on_page_content(content: str, **_: Any) -> str:
-    """Formulas as MathML, which browsers draw without a script."""
-    display = {"(": "inline", "[": "block"}
-    content = content.replace('<div class="arithmatex">', '<div style="overflow: auto hidden">')
-    return FORMULA.sub(lambda f: convert(html.unescape(f[2]), display=display[f[1]]), content)
-
-
-def on_files(files: Files, config: Any) -> Files:
-    """The theme's files, the repository's, and a page for the public names of each module."""
-    found = Files([file for file in files if file.src_dir != config.docs_dir])
+def prepare(folder: Path) -> None:
+    """Write the pages, in the place of what was there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in linked():
+        file = folder / prepared(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if path.endswith((".md", ".ipynb")):
+            file.write_text(page(path), encoding="utf-8")
+        elif path.endswith(".html"):
+            file.write_text(raw(path), encoding="utf-8")
+        else:
+            shutil.copyfile(ROOT / path, file)
     for module in MODULES:
         others = " · ".join(f"[{other}]({other}.md)" for other in MODULES if other != module)
-        page = f"# {module}\n\nPublic names of the other modules: {others}\n\n::: {module}\n"
-        found.append(File.generated(config, f"api/{module}.md", content=page))
-    for path in linked([*pages(config.nav), *LOADED_BY_PAGES]):
-        kind = Notebook if path.endswith(".ipynb") else File
-        file = kind.generated(config, path, abs_src_path=str(ROOT / path))
-        if path == "results/README.md":  # beside it lies an index.html
-            file.dest_uri = "results/README.html"
-        found.append(file)
-    for file in [file for file in found if file.src_uri.endswith(".html")]:
-        found.remove(file)
-        found.append(File.generated(config, file.src_uri, content=among(found, file)))
+        text = f"# {module}\n\nPublic names of the other modules: {others}\n\n::: {module}\n"
+        file = folder / "api" / f"{module}.md"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(front_matter(f"api/{module}.md") + text, encoding="utf-8")
+
+
+def source(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def linked() -> list[str]:
+    """The repository's pages and all that they lead to; what does not exist is left to the
+    generator and to `check` to report."""
+    found = [*FIRST]
+    found += sorted(
+        str(p.relative_to(ROOT)) for f in ("docs", "results") for p in ROOT.glob(f"{f}/*.md")
+    )
+    for path in found:  # grows meanwhile
+        if not path.endswith((".md", ".html")):
+            continue
+        for link in (LINK if path.endswith(".md") else RAW).finditer(source(path)):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link[0]))
+            if target not in found and (ROOT / target).is_file():
+                found.append(target)
     return found
 
 
-def among(files: Files, page: File) -> str:
-    """A page that is no Markdown, its links to Markdown led to the pages made of it."""
-
-    def led(link: re.Match[str]) -> str:
-        folder = posixpath.dirname(page.src_uri)
-        file = files.get_file_from_path(posixpath.normpath(posixpath.join(folder, link[1])))
-        if file is None:
-            raise PluginError(f"{page.src_uri} has a link that leads nowhere: {link[1]}")
-        return f'href="{posixpath.relpath(file.dest_uri, folder)}"'
-
-    text = (ROOT / page.src_uri).read_text(encoding="utf-8")
-    return re.sub(r'href="([^"#:]+\.md)"', led, text)
+def prepared(path: str) -> str:
+    """The name of a file of the repository in the folder."""
+    if path in OVERVIEW:
+        return OVERVIEW[path]
+    head, name = posixpath.split(path)
+    name = "index.md" if name == "README.md" else re.sub(r"\.ipynb$", ".md", name)
+    return posixpath.join(head, name)
 
 
-def pages(nav: Any) -> list[str]:
-    """The repository's pages in the navigation, in its order."""
-    if isinstance(nav, str):
-        return [] if nav.startswith("api/") else [nav]
-    inside = nav.values() if isinstance(nav, dict) else nav
-    return [page for part in inside for page in pages(part)]
+def built(path: str) -> str:
+    """The name of a file of the repository in the site."""
+    return re.sub(r"\.md$", ".html", prepared(path))
 
 
-def linked(paths: list[str]) -> list[str]:
-    """These files and all that they lead to; what does not exist is left to MkDocs to report."""
-    for path in paths:  # grows meanwhile
-        if path.endswith((".md", ".html")):
-            folder = posixpath.dirname(path)
-            for link in (LINK if path.endswith(".md") else RAW).findall(
-                (ROOT / path).read_text(encoding="utf-8")
-            ):
-                target = posixpath.normpath(posixpath.join(folder, link))
-                if target not in paths and (ROOT / target).is_file():
-                    paths.append(target)
-    return paths
+def led(path: str, link: str, name: Callable[[str], str]) -> str:
+    """A link of a page, to what its target is called now."""
+    folder = posixpath.dirname(path)
+    target = posixpath.normpath(posixpath.join(folder, link))
+    if not (ROOT / target).is_file() or name(target) == target:
+        return link
+    return posixpath.relpath(name(target), folder)
 
 
-def on_post_build(config: Any) -> None:
-    """The site must be complete: no script, style, font or picture comes from elsewhere."""
-    for path in sorted(Path(config.site_dir).rglob("*")):
-        if path.suffix in (".html", ".css", ".svg"):
-            found = LOADED.search(path.read_text(encoding="utf-8"))
-            if found:
-                raise PluginError(f"{path} loads something from elsewhere: {found[0]}")
+def page(path: str) -> str:
+    """A page as Markdown that needs no extension for formulas."""
+    text = notebook(path) if path.endswith(".ipynb") else source(path)
+    parts, end = [], 0
+    for code in [*CODE.finditer(text), None]:
+        words = text[end : code.start() if code else None]
+        words = LINK.sub(lambda found: led(path, found[0], prepared), words)
+        parts += [FORMULA.sub(mathml, words), code[0] if code else ""]
+        end = code.end() if code else end
+    return front_matter(path) + "".join(parts)
+
+
+def raw(path: str) -> str:
+    """A page that is no Markdown, its links led to the site's pages."""
+    return RAW.sub(lambda found: led(path, found[0], built), source(path))
+
+
+def front_matter(path: str) -> str:
+    lines = ["search:", "  boost: 0.1"] if FOUND_LAST.match(path) else []
+    lines += ["hide: [toc]"] if WIDE.match(path) else []
+    return "\n".join(["---", *lines, "---", "", ""]) if lines else ""
+
+
+def mathml(formula: re.Match[str]) -> str:
+    """A formula as browsers draw it without a script. Its signs are written by their numbers, so
+    that none of them is taken for Markdown."""
+    display, inline = formula.groups()
+    text = convert(display or inline, display="block" if display else "inline")
+    text = re.sub(
+        r"(?<=>)[^<>]+(?=<)",
+        lambda part: re.sub(
+            r"[^\w\s]|_", lambda sign: f"&#{ord(sign[0])};", html.unescape(part[0])
+        ),
+        text,
+    )
+    text = text.replace("\n", " ")
+    return f'<div class="formula">{text}</div>' if display else f"<span>{text}</span>"
+
+
+def notebook(path: str) -> str:
+    """A notebook as a page: text, code, and what the code printed and drew."""
+    parts = []
+    for cell in json.loads(source(path))["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", []):
+            if "text" in output:
+                parts.append("```text\n" + "".join(output["text"]) + "\n```")
+            elif image := output["data"].get("image/png"):
+                parts.append(f'<img alt="" src="data:image/png;base64,{image.strip()}">')
+    return "\n\n".join(parts)
+
+
+class Page(HTMLParser):
+    """Where a built page leads to, and the places in it that others may lead to."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.links: list[str] = []
+        self.ids = {"", "__skip"}
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src", "poster", "data"):
+                self.links.append(value or "")
+            elif name in ("id", "name"):
+                self.ids.add(value or "")
+
+
+def check(site: Path) -> Iterator[str]:
+    """What is wrong with a built site: a sentence each."""
+    for path in sorted(site.rglob("*")):
+        if path.suffix not in (".html", ".css", ".svg"):
+            continue
+        if found := LOADED.search(path.read_text(encoding="utf-8")):
+            yield f"{path.relative_to(site)} loads something from elsewhere: {found[0]}"
+    pages = {path: Page(path) for path in sorted(site.rglob("*.html"))}
+    for path, here in pages.items():
+        for link in here.links:
+            address = urlsplit(link)
+            if address.scheme or address.netloc:
+                continue
+            target = (path.parent / unquote(address.path)).resolve() if address.path else path
+            if not target.is_file():
+                yield f"{path.relative_to(site)} has a link that leads nowhere: {link}"
+            elif target in pages and unquote(address.fragment) not in pages[target].ids:
+                yield f"{path.relative_to(site)} leads to no place of the page: {link}"
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("step", choices=["prepare", "check"])
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args(words)
+    if options.step == "prepare":
+        prepare(options.folder)
+        return 0
+    wrong = list(check(options.folder.resolve()))
+    print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
+    return len(wrong) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
