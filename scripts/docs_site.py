@@ -42,7 +42,8 @@ FOUND_LAST = re.compile(r"results/(tables|compute|bench)/|CHANGELOG|api/")
 WIDE = re.compile(r"results/(tables|compute)/")  # tables that need the room of the contents
 
 LOADED = re.compile(  # what a browser asks for by itself; a link is followed by its reader only
-    r"""<[a-z]+\b[^>]*\ssrc(?:set)?=["']?(?:https?:)?//|<link\b[^>]*\shref=["']?(?:https?:)?//"""
+    r"""<[a-z]+\b[^>]*\ssrc(?:set)?=["']?(?:https?:)?//"""
+    r"""|<link\b(?! rel="canonical")[^>]*\shref=["']?(?:https?:)?//"""
     r"""|url\(\s*["']?(?:https?:)?//|@import""",
     re.IGNORECASE,
 )

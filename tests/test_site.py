@@ -107,6 +107,26 @@ def test_what_is_wrong_with_a_page_is_said(line: str, tmp_path: Path):
     assert docs_site.main(["check", str(tmp_path)]) == 1
 
 
+def test_a_published_site_has_its_address_and_a_link_to_its_repository(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The theme's own link asks the repository's host for its stars when a page is opened."""
+    monkeypatch.setenv("SITE", "https://example.org/docs/")
+    monkeypatch.setenv("REPOSITORY", "https://github.com/example/luna")
+    docs_site.prepare(tmp_path / "pages")
+    for path in (tmp_path / "pages").rglob("*.md"):
+        path.write_text("# A page\n", encoding="utf-8")
+    config = {"docs_dir": str(tmp_path / "pages"), "site_dir": str(tmp_path / "site")}
+    build(load_config(str(ROOT / "mkdocs.yml"), **config))
+    page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    header = page.partition("<header")[2].partition("</header>")[0]
+    assert 'href="https://github.com/example/luna"' in header
+    assert 'data-md-component="source"' not in page
+    lost = (tmp_path / "site" / "404.html").read_text(encoding="utf-8")
+    assert 'href="https://example.org/docs/"' in lost
+    assert not any("from elsewhere" in line for line in docs_site.check(tmp_path / "site"))
+
+
 def formulas(pages: Path) -> Iterator[str]:
     for path in pages.rglob("*.html"):
         yield from re.findall(r"<math.*?</math>", path.read_text(encoding="utf-8"), re.S)
