@@ -12,7 +12,7 @@ RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter tables pictures docs lint format clean
+.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter tables pictures docs sheet lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ docs: $(STAMP) ## the pages and the API reference as a static site: site/index.h
 	@$(PY) scripts/docs_site.py prepare build/pages
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 	@$(PY) scripts/docs_site.py check site
+
+sheet: docs ## pictures of all that is seen, README, pages, terminal, figures, in build/sheet (needs Chromium)
+	@$(PY) -m scripts.sheet
 
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	@$(VENV)/bin/ruff check .

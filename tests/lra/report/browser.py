@@ -86,9 +86,9 @@ class Browser:
         keys = [{"type": kind, "value": KEYS[n]} for n in names for kind in ("keyDown", "keyUp")]
         self.ask("/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": keys}]})
 
-    def emulate(self, command: str, **parameters: Any) -> None:
+    def emulate(self, command: str, **parameters: Any) -> Any:
         """A command of the DevTools protocol."""
-        self.ask("/goog/cdp/execute", {"cmd": command, "params": parameters})
+        return self.ask("/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def console(self) -> list[str]:
         return [entry["message"] for entry in self.ask("/se/log", {"type": "browser"})]
