@@ -8,8 +8,10 @@ them takes the import of torch. `lra list --write` (`make tables`) writes both.
 from __future__ import annotations
 
 import argparse
+import itertools
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from lra.base.disk import disk_errors, read_json, write_atomically, write_json
 from lra.base.errors import UserError, first_line
 from lra.base.places import PACKAGE
 from lra.families import FAMILIES, OTHER, Family, family_of
+from lra.looks import look_of
 
 # The page with the table, and the lines that enclose it.
 PAGE = Path("docs/attentions.md")
@@ -41,7 +44,8 @@ DESCRIBED = (
 # Those of the small model (configs/model/small.yaml), with two layers.
 SIZES: dict[str, Any] = {"d_model": 64, "n_heads": 2, "max_len": 1024, "n_layers": 2}
 PART = "attention"  # whose parameters are counted: projections around it are the network's
-COLUMNS = ("attention", "time", "parameters", "causal", "state size", "knobs")
+# On a narrow terminal the last ones are left out.
+COLUMNS = ("attention", "name", "time", "causal", "parameters", "state size", "knobs")
 
 
 def add_arguments(listing: argparse.ArgumentParser) -> None:
@@ -60,7 +64,8 @@ def rows() -> list[dict[str, str]]:
         row, module = kept.get(name, {}), modules.get(name)
         if module is None or row.get("code") != hash_modules(module):
             row = describe(name)
-        table.append({"attention": name, "knobs": knobs_of(name)} | row)
+        called = {"attention": name, "name": look_of(name).name, "knobs": knobs_of(name)}
+        table.append(called | row)
     return table
 
 
@@ -139,12 +144,16 @@ def show(*, papers: bool) -> None:
     profiles."""
     heading = dict(zip(COLUMNS, COLUMNS, strict=True))
     table = list(grouped())
-    lines = [heading, *(row for _, of_family in table for row in of_family)]
-    widths = {column: max(len(line[column]) for line in lines) for column in COLUMNS[:-1]}
+    # One that cannot be built has nothing but its error, at the end of its line.
+    lines = [heading, *(row for _, of_family in table for row in of_family if row["time"])]
+    widths = {column: max(len(line[column]) for line in lines) for column in COLUMNS}
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else sum(widths.values()) * 2
+    shown = fitting(widths, room)
 
     def line(row: dict[str, str]) -> str:
-        cells = [f"{row[column]:{width}}" for column, width in widths.items()]
-        return "  ".join([*cells, row["knobs"]])
+        cells = [f"{row[column]:{widths[column]}}" for column in shown]
+        error = [] if row["time"] or "knobs" in shown else [row["knobs"]]
+        return "  ".join([*cells, *error]).rstrip()
 
     print(line(heading))
     for family, of_family in table:
@@ -153,6 +162,14 @@ def show(*, papers: bool) -> None:
             print(line(row))
             if papers and row.get("paper"):
                 print(f"    {row['paper']}  {row['url']}  profiles {row['profiles']}")
+    if left_out := COLUMNS[len(shown) :]:
+        print(f"\nNot shown on {room} columns: {', '.join(left_out)}.")
+
+
+def fitting(widths: Mapping[str, int], room: int) -> list[str]:
+    """The first of these columns that a line of this many letters has room for."""
+    ends = itertools.accumulate(width + 2 for width in widths.values())
+    return [column for column, end in zip(widths, ends, strict=True) if end - 2 <= room]
 
 
 def markdown() -> str:

@@ -132,6 +132,11 @@ def look_of(attention: str, options: Mapping[str, Any] | None = None) -> Look:
     )
 
 
+def beside(word: str, name: str) -> str:
+    """What is typed, with its name where that says more: `rff (Random Fourier features)`."""
+    return word if name.lower() in ("", word.lower()) else f"{word} ({name})"
+
+
 def in_words(options: Mapping[str, Any]) -> str:
     """`M = 8, signed`"""
     return ", ".join(filter(None, (word_of(key, value) for key, value in options.items())))

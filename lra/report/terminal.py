@@ -15,6 +15,7 @@ from rich.table import Table as Lines
 from rich.text import Text
 
 from lra.base.errors import UserError, nearest
+from lra.looks import beside, look_of
 from lra.report.conversions import conversions
 from lra.report.grids import MISSING, Grid, colour_of_cell, grids_of, ink_on, scale_of
 from lra.report.latex import WRITERS
@@ -60,7 +61,7 @@ def print_tables(a: Namespace) -> None:
     console = Console(highlight=False)
     for table in tables:
         notes = table.notes if a.notes else brief(table)
-        console.print(_grid(table.spec.title, notes, wide(table), console.width, a.notes), "")
+        console.print(_grid(table.spec.title, notes, _named(table), console.width, a.notes), "")
         if not table.rules.empty:
             rules = rules_of(table) if a.notes else rules_of(table).drop(columns="reads")
             console.print(_grid("rules", [RULES] * a.notes, rules, console.width, a.notes), "")
@@ -76,6 +77,15 @@ def print_tables(a: Namespace) -> None:
             console.print(_grid("effect of each setting", notes, changes, console.width), "")
         elif a.effects and table.costs:
             console.print("effect of each setting: no two rows differ in one setting alone", "")
+
+
+def _named(table: Table) -> pd.DataFrame:
+    """The table's cells; a method whose word is not its name has its name beside it."""
+    methods = ((str(label), method) for label, method in table.rows["attention"].items())
+    names = {
+        label: beside(label, look_of(label).name) for label, method in methods if label == method
+    }
+    return wide(table).rename(index=names)
 
 
 def tables_of_runs(a: Namespace) -> list[Table]:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from lra.base.errors import UserError
+from lra.looks import beside, look_of
 from lra.metrics.metric import get
 from lra.metrics.target import Classes, target_class
 from lra.report import stats
@@ -84,8 +85,8 @@ def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> No
     unequal = "The budgets differ, which is part of the difference: A {}; B {}".format(*budgets)
     lines = [
         *([unequal] if budgets[0] != budgets[1] else []),
-        f"A  {words[0]}, {len(left)} seeds",
-        f"B  {words[1]}, {len(right)} seeds",
+        f"A  {beside(words[0], look_of(words[0]).name)}, {len(left)} seeds",
+        f"B  {beside(words[1], look_of(words[1]).name)}, {len(right)} seeds",
         f"{left['task'].iloc[0]}, {c['answers']:,} test answers",
         "",
         f"{_scores(left['record'].iloc[0], c['a'], c['b'])}",

@@ -131,6 +131,20 @@ def test_a_method_that_cannot_be_imported_has_its_error_as_its_line(tmp_path, mo
     assert "Linformer" in out
 
 
+@pytest.mark.parametrize(("room", "last"), [(80, "causal"), (200, "knobs")])
+def test_lines_of_a_terminal_end_at_its_edge(room, last, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(room))
+    assert main(["list"]) == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.startswith("attention ")
+    assert heading.endswith(last)
+    assert max(map(len, lines)) <= room
+    assert any(line.startswith("rff ") and "Random Fourier features" in line for line in lines)
+    left_out = "Not shown on 80 columns: parameters, state size, knobs."
+    assert (left_out in lines) == (room == 80)
+
+
 def test_a_method_joins_the_catalogue(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(catalogue, "KEPT", tmp_path / "kept.json")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lra import catalogue, looks
-from lra.looks import COLOURS, LUNA, METHODS, look_of
+from lra.looks import COLOURS, LUNA, METHODS, beside, look_of
 
 # What a reader sees who lacks one kind of cone, in linear RGB (Machado et al. 2009).
 SEEN = {
@@ -72,3 +72,9 @@ def test_a_method_of_a_plug_in_has_a_look():
     look = look_of("theirs", {"k": 2})
     assert (look.name, look.family) == ("theirs, k = 2", "other")
     assert look.colour not in {look_of(method).colour for method in METHODS}
+
+
+def test_a_name_stands_beside_what_is_typed_where_it_says_more():
+    assert beside("rff", look_of("rff").name) == "rff (Random Fourier features)"
+    assert beside("luna", look_of("luna").name) == "luna"
+    assert beside("of_a_plug_in", look_of("of_a_plug_in").name) == "of_a_plug_in"

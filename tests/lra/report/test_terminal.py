@@ -33,7 +33,7 @@ def test_the_terminal_splits_what_cannot_be_compared(
     assert "protocol.recipe.lr 0.1" in linear
     assert re.search(r"luna M=8 +42\.0 ± 1\.4 \(2\) ", luna)
     assert re.search(r"luna M=4 +38\.0 \(1\) ", luna)
-    assert re.search(r"linear +30\.0 ", linear)
+    assert re.search(r"linear \(Linear attention\) +30\.0 ", linear)
     assert "linear" not in luna
     export({tmp_path / "out" / "mine.jsonl": [runs]})  # and exported records alike
     assert main(["table", "--runs", str(tmp_path / "out")]) == 0
