@@ -8,7 +8,6 @@ is found is a lower bound of what can be had without attention, and nothing foun
 from __future__ import annotations
 
 import functools
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lra.base.disk import write_atomically
-from lra.base.errors import UserError, readable
+from lra.base.errors import UserError
 from lra.data.arrays import Prepared
+from lra.data.kept import keep_line, read_lines
 from lra.data.learners import (
     Fitted,
     Problem,
@@ -47,6 +46,7 @@ from lra.data.views import (
 from lra.metrics.answers import Answers
 from lra.metrics.metric import Metric, facts_of, get
 
+FILE = "hunts.jsonl"  # of a folder of results
 MOST = 65_536  # training answers
 MOST_IDS = 2**27  # of these
 MOST_SCORED = 50_000  # answers of dev and of test
@@ -276,14 +276,8 @@ def _wilson(right: np.ndarray, example: np.ndarray) -> tuple[float, float]:
 
 def keep(found: dict[str, Any], path: Path) -> None:
     """Put a hunt into a file of one line per data."""
-    lines = {item["fingerprint"]: item for item in read_hunts(path)} | {found["fingerprint"]: found}
-    ordered = sorted(lines.values(), key=lambda item: (item["task"], item["fingerprint"]))
-    text = "".join(json.dumps(item, sort_keys=True) + "\n" for item in ordered)
-    write_atomically(path, text.encode())
+    keep_line(found, path, read_hunts)
 
 
 def read_hunts(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    with readable(path, "make it again with `lra data hunt`"):
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_lines(path, "make it again with `lra data hunt`")

@@ -8,16 +8,15 @@ prints them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lra.base.disk import write_atomically
 from lra.base.errors import UserError, nearest, readable
 from lra.data.arrays import IGNORED, Prepared, Split
+from lra.data.kept import keep_line, read_lines
 from lra.data.linear import counts, linear, pixels, trigrams
 from lra.data.nonlinear import by_boosting, patches, suits, tallies
 from lra.data.task import Task
@@ -218,19 +217,16 @@ def _by_prefix(read: Callable[[Split], np.ndarray], most: int, vocab: int) -> Ca
 
 def keep(scores: dict[str, Any], path: Path) -> None:
     """Put the scores into a file of one line per data, in place of those of the same rules."""
-    lines = {item["fingerprint"]: item for item in read_scores(path)}
-    before = lines.get(scores["fingerprint"], scores)["rules"]
-    lines[scores["fingerprint"]] = scores | {"rules": before | scores["rules"]}
-    ordered = sorted(lines.values(), key=lambda item: (item["task"], item["fingerprint"]))
-    text = "".join(json.dumps(item, sort_keys=True) + "\n" for item in ordered)
-    write_atomically(path, text.encode())
+
+    def join(before: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+        return line | {"rules": before["rules"] | line["rules"]}
+
+    keep_line(scores, path, read_scores, join)
 
 
 def read_scores(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
+    lines = read_lines(path, "make it again with `lra data baseline`")
     with readable(path, "make it again with `lra data baseline`"):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         if any("metric" not in line for line in lines):
             raise ValueError("its scores are of an earlier version")
-        return lines
+    return lines

@@ -99,6 +99,7 @@ def _table(a: argparse.Namespace) -> None:
 def tables_of(results: Path) -> tuple[pd.DataFrame, list[Table]]:
     """The runs of a results folder, and their tables: those of its tables.yaml, then one per
     converted model."""
+    from lra.data import hunt
     from lra.report.build import build_all
     from lra.report.specs import specs
     from lra.results import audit
@@ -112,6 +113,7 @@ def tables_of(results: Path) -> tuple[pd.DataFrame, list[Table]]:
     if not records:
         raise UserError(f"{folder} holds no record; make it from finished runs: lra records export")
     audit.refuse_contradictions(records)
+    hunt.read_hunts(results / hunt.FILE)  # which no table shows, but pages may quote
     runs = frame_of(without_other_outcomes(records))
     return runs, build_all(specs(results), runs, folder)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from lra.base.digests import digest
 from lra.report.notes import conversion_notes
 from lra.report.published import published_score
 from lra.report.rows import NAMES, rows_and_scores, with_published
@@ -16,7 +17,6 @@ from lra.report.table import Table, cells_of, differing, pairs_of, refuse_mixtur
 from lra.report.versus import example_by_example
 from lra.results.frame import options_of
 from lra.results.record import Record
-from lra.runs.folder import digest
 from lra.runs.schema import CONVERSION
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")

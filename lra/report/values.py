@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from lra.base.errors import UserError, nearest
+from lra.data import hunt, rules
 from lra.report.differences import against, effect, order, pair, paired, welch
 from lra.report.specs import below, select
 from lra.report.table import Table, best_rule, mark_of, on_dev_of, rounded, text_of
@@ -21,6 +22,7 @@ from lra.report.value import Value, cell_of, column_of, line_of, lines_of, table
 from lra.results.frame import frame_of
 from lra.results.record import UNKNOWN, first_finished, paths, read_all
 
+KEPT = {rules.FILE: rules.read_scores, hunt.FILE: hunt.read_hunts}  # with a digest for each line
 RECOVERY = "mean of ratios"  # of a table of conversions
 
 
@@ -163,6 +165,8 @@ def _read(results: Path, name: str) -> tuple[pd.DataFrame, Path]:
     path = results / name
     if not path.resolve().is_relative_to(results.resolve()) or not path.is_file():
         raise UserError(f"a claim names {path}, but there is no such file in {results}")
+    if path.name in KEPT:
+        return pd.DataFrame(KEPT[path.name](path)), path
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".csv":
         return pd.DataFrame([*csv.DictReader(text.splitlines())]), path

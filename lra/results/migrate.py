@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from lra.base.digests import check_digest, digest
 from lra.base.disk import disk_errors, write_atomically, write_json
 from lra.base.errors import UserError, readable
 from lra.base.yaml_data import read_yaml
@@ -29,7 +30,7 @@ from lra.metrics.target import target_class
 from lra.results.record import Record, lines_of, merged
 from lra.runs.answers import rename_answers
 from lra.runs.facts import find_fact, without_dots
-from lra.runs.folder import RESULT, check_digest, digest
+from lra.runs.folder import RESULT
 from lra.runs.schema import CONVERSION, TRAINING, check_record, name_of
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
 

@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 
 from lra.base.code import UNKNOWN
+from lra.base.digests import check_digest, compact, digest
 from lra.base.disk import plain_file
 from lra.base.errors import UserError, nearest, printable, readable
 from lra.metrics.answers import Answers
 from lra.metrics.words import text_of
 from lra.runs.answers import read_answers
 from lra.runs.facts import find_fact, flat
-from lra.runs.folder import RESULT, TEACHER, check_digest, compact, digest
+from lra.runs.folder import RESULT, TEACHER
 from lra.runs.schema import CONVERSION, check_record
 
 # Identity, code, seed and attempt: two records of one key are the same run.

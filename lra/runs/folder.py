@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import hashlib
 import io
-import json
 import os
 import socket
 import time
@@ -32,6 +30,7 @@ import yaml
 
 from lra.base.code import CHOSEN, PRETRAINING, SHARED, code_of, find_source, hash_parts
 from lra.base.config import Objective
+from lra.base.digests import check_digest, digest
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.base.errors import UserError, readable
 from lra.base.yaml_data import read_yaml
@@ -47,21 +46,6 @@ TEACHER = "teacher"  # the folder of what conversions start from, in place of an
 LOCKED = " is being run by another process"
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
 TIME = "%Y-%m-%dT%H:%M:%S%z"
-
-
-def digest(facts: dict[str, Any]) -> str:
-    """Hash a record's facts, which hold the hash themselves, so that an edited one is noticed."""
-    content = {key: value for key, value in facts.items() if key != "digest"}
-    return hashlib.sha256(compact(content).encode()).hexdigest()[:16]
-
-
-def check_digest(facts: dict[str, Any]) -> None:
-    if facts.get("digest") != digest(facts):
-        raise ValueError("its digest does not fit: it was edited, or is of an earlier version")
-
-
-def compact(facts: Any) -> str:
-    return json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 class RunFolder:

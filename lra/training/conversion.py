@@ -14,13 +14,14 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors import SafetensorError
 
 from lra.base.code import CONVERSION, code_of, hash_parts
+from lra.base.digests import digest
 from lra.base.disk import disk_errors, read_json, write_json
 from lra.base.errors import UserError, first_line
 from lra.data.store import lock
 from lra.metrics.metric import facts_of, get
 from lra.runs import environment
 from lra.runs.facts import without_dots
-from lra.runs.folder import RESULT, TEACHER, digest, note_other_code, read_result
+from lra.runs.folder import RESULT, TEACHER, note_other_code, read_result
 from lra.runs.schema import ConversionRecord, name_of
 from lra.settings.errors import explained
 from lra.settings.experiment import SCHEMA_VERSION, identity_of

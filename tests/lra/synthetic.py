@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from lra.base.digests import digest
 from lra.metrics import Answers
 from lra.metrics.metric import facts_of, get
 from lra.report.specs import TableSpec, select
@@ -18,7 +19,6 @@ from lra.report.trainings import build
 from lra.results import record as records
 from lra.results.frame import frame_of
 from lra.runs.answers import write_answers
-from lra.runs.folder import digest
 from lra.runs.schema import name_of
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
 from lra.training.conversion import record_of

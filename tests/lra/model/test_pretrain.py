@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from lra.base.config import Mask
+from lra.base.digests import digest
 from lra.base.disk import read_json
 from lra.base.errors import UserError
 from lra.compute.count import count_run
@@ -30,7 +31,7 @@ from lra.results.audit import refuse_contradictions
 from lra.results.frame import frame_of
 from lra.results.record import load_records, read_record
 from lra.results.trained import load_trained
-from lra.runs.folder import PHASE_ONE, RESULT, RunFolder, digest
+from lra.runs.folder import PHASE_ONE, RESULT, RunFolder
 from lra.settings.compose import Run
 from lra.sweeps.status import of_folder
 from lra.training import run as runner

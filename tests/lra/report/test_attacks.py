@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from lra.base.digests import digest
 from lra.base.errors import UserError
+from lra.data import hunt
 from lra.data.rules import FILE, read_scores
 from lra.report import claims, formulas, specs
 from lra.report.rules import read_rules
@@ -28,6 +31,11 @@ def rules(**changes: Any) -> dict[str, Any]:
     """A line whose rule is changed; None leaves a fact out."""
     changed = {key: value for key, value in (RULE | changes).items() if value is not None}
     return LINE | {"rules": {"one": changed}}
+
+
+def with_digest(line: Any) -> str:
+    """Anybody can make a digest."""
+    return json.dumps(line | {"digest": digest(line)} if isinstance(line, dict) else line)
 
 
 RULES: list[tuple[Any, str]] = [
@@ -59,14 +67,14 @@ RULES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("line", "why"), RULES, ids=[why for _, why in RULES])
 def test_a_rule_that_no_rule_scores_is_refused(tmp_path: Path, line: Any, why: str):
-    (tmp_path / FILE).write_text(f"{json.dumps(line)}\n", encoding="utf-8")
+    (tmp_path / FILE).write_text(f"{with_digest(line)}\n", encoding="utf-8")
     with pytest.raises(UserError, match=why) as error:
         read_rules(tmp_path)
     assert str(tmp_path / FILE) in str(error.value)
 
 
 def test_a_data_set_has_one_line_of_rules(tmp_path: Path):
-    (tmp_path / FILE).write_text(f"{json.dumps(LINE)}\n" * 2, encoding="utf-8")
+    (tmp_path / FILE).write_text(f"{with_digest(LINE)}\n" * 2, encoding="utf-8")
     with pytest.raises(UserError, match="two lines are of the data"):
         read_rules(tmp_path)
 
@@ -74,6 +82,26 @@ def test_a_data_set_has_one_line_of_rules(tmp_path: Path):
 def test_ours_are_read_as_they_are(tmp_path: Path):
     assert read_rules(RESULTS) == read_scores(RESULTS / FILE)
     assert read_rules(tmp_path) == []
+
+
+def edited(text: str) -> str:
+    return text.replace('"test": 4', '"test": 5', 1)
+
+
+@pytest.mark.parametrize("how", ["edited", "without a digest"])
+@pytest.mark.parametrize("name", [FILE, hunt.FILE])
+def test_an_edited_line_is_named_by_what_reads_it(tmp_path: Path, name: str, how: str):
+    """Rules by every table, both by a claim that quotes them."""
+    lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
+    n = next(i for i, line in enumerate(lines) if line != edited(line))
+    facts = json.loads(edited(lines[n]) if how == "edited" else lines[n])
+    lines[n] = json.dumps({k: v for k, v in facts.items() if k != "digest" or how == "edited"})
+    (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    sentence = f"{tmp_path / name}, line {n + 1}, is damaged or invalid (its digest does not fit"
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        value_of({"file": name, "where": {"task": facts["task"]}}, [], tmp_path)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        (read_rules if name == FILE else lambda folder: hunt.read_hunts(folder / name))(tmp_path)
 
 
 READERS: dict[str, Callable[[Path], Any]] = {

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lra.base.errors import UserError
+from lra.data.rules import keep
 from lra.report import claims
 from lra.report.claims import checked
 from lra.report.conversions import CONTROL, conversions
@@ -103,13 +104,15 @@ def test_a_source_that_is_not_there_is_one_sentence(
 
 def test_a_line_of_a_file_and_a_count(results: Path, runs: Path):
     (results / "rates.csv").write_text("case,rate\na,0.25\nb,0.5\n", encoding="utf-8")
-    (results / "rules.jsonl").write_text('{"x": 1, "rules": {"bag": {"test": 41.05}}}\n', "utf-8")
+    rules = {"bag": {"test": 41.05}}
+    line = {"task": "t", "fingerprint": "f", "metric": {}, "rules": rules}
+    keep(line, results / "rules.jsonl")
     claim = {
         "in": "README.md",
         "says": "{100 * rate.rate:.0f} % and {bag.test:.1f}.",
         "values": {
             "rate": {"file": "rates.csv", "where": {"case": "b"}},
-            "bag": {"file": "rules.jsonl", "where": {"x": 1}, "field": "rules > bag"},
+            "bag": {"file": "rules.jsonl", "where": {"task": "t"}, "field": "rules > bag"},
         },
     }
     assert claimed(results, runs, "1 % and 2.", claim) == ("50 % and 41.0.", [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +90,13 @@ def test_a_forged_record_stops_the_tables(results: Path, capsys: Capture):
     path.write_text("\n".join(lines_of(forged)), encoding="utf-8")
     assert main(["table", "--check", "--results", str(results)]) == 2
     assert "best dev score is 50" in capsys.readouterr().err
+
+
+def test_an_edited_hunt_stops_the_tables(results: Path, capsys: Capture):
+    shutil.copy(CONFIGS.parent / "results/hunts.jsonl", results)
+    path = results / "hunts.jsonl"
+    assert main(["table", "--write", "--results", str(results)]) == 0
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"found": true', '"found": false', 1), encoding="utf-8")
+    assert main(["table", "--check", "--results", str(results)]) == 2
+    assert "hunts.jsonl, line 1, is damaged or invalid" in capsys.readouterr().err

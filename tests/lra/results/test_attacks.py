@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from lra.base.digests import digest
 from lra.base.errors import UserError
 from lra.data.prepare import with_fingerprint
 from lra.metrics import Answers
@@ -20,7 +21,6 @@ from lra.results import audit
 from lra.results import record as records
 from lra.results.export import export
 from lra.runs.answers import read_answers, write_answers
-from lra.runs.folder import digest
 from lra.settings.compose import Run
 from lra.settings.experiment import read_experiment
 from lra.training.run import train

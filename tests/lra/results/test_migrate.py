@@ -13,12 +13,12 @@ import pytest
 import torch
 import yaml
 
+from lra.base.digests import digest
 from lra.base.errors import UserError
 from lra.cli import main
 from lra.results import migrate
 from lra.results import record as records
 from lra.runs.answers import read_answers, write_answers
-from lra.runs.folder import digest
 
 from ..synthetic import MODEL, PROTOCOL
 from .conftest import answered

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from lra.base.digests import digest
 from lra.cli import main
 from lra.metrics.metric import facts_of, get
-from lra.runs.folder import digest
 from lra.settings.experiment import SCHEMA_VERSION
 from lra.sweeps.status import of_folder, of_run, of_sweep, summary
 from lra.training.run import train

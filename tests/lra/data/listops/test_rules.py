@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lra.data
 from lra.base.errors import UserError
-from lra.data import registry
+from lra.data import hunt, registry, rules
 from lra.data.listops import balanced, generator, tokens
 from lra.data.listops.rules import NONE, arguments, nesting, own_digits
 from lra.data.prepare import prepare
@@ -21,8 +23,8 @@ SHORT = ["n_val=500", "n_test=1000", "max_args=4", "max_depth=4", "min_length=4"
 def scores(words: list[str], data_dir: Path, *names: str) -> dict[str, float]:
     options = lra.data.configure("listops", [*SHORT, *words])
     prepared = prepare(options, max_length=64, data_dir=data_dir, workers=1)
-    rules = baselines(prepared, registry.get("listops"), [*names])["rules"]
-    return {name: score["test"] for name, score in rules.items()}
+    scored = baselines(prepared, registry.get("listops"), [*names])["rules"]
+    return {name: score["test"] for name, score in scored.items()}
 
 
 def padded(*expressions: str) -> np.ndarray:
@@ -141,10 +143,29 @@ def test_scores_are_kept_once_per_data(tmp_path: Path) -> None:
     assert lines[0]["rules"] == {"constant": {}, "bag": {}}  # of one data, in two commands
 
 
+def keep_one(module: Any, path: Path, number: int, start: Any) -> None:
+    start.wait()
+    module.keep({"task": "t", "fingerprint": str(number), "metric": {}, "rules": {}}, path)
+
+
+@pytest.mark.parametrize("module", [rules, hunt])
+def test_two_that_write_at_once_lose_nothing(module: Any, tmp_path: Path) -> None:
+    path, context = tmp_path / "kept.jsonl", multiprocessing.get_context("fork")
+    start = context.Barrier(6)
+    jobs = [context.Process(target=keep_one, args=(module, path, i, start)) for i in range(6)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    assert [job.exitcode for job in jobs] == [0] * 6
+    read = rules.read_scores if module is rules else hunt.read_hunts
+    assert [line["fingerprint"] for line in read(path)] == [*"012345"]
+
+
 def test_rules_of_inputs_shorter_than_six_tokens(tmp_path: Path) -> None:
     short = prepare(lra.data.configure("listops", ["source=tiny"]), max_length=4, data_dir=tmp_path)
-    rules = baselines(short, registry.get("listops"), ["first tokens"])["rules"]
-    assert 0 <= rules["first tokens"]["test"] <= 100
+    scored = baselines(short, registry.get("listops"), ["first tokens"])["rules"]
+    assert 0 <= scored["first tokens"]["test"] <= 100
 
 
 def test_last_tokens_are_those_before_padding(tmp_path: Path) -> None:
