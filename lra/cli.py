@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from lra.base import groups
+from lra.base import disk, groups
 from lra.base.errors import UserError, nearest
 from lra.base.places import CONFIGS
 from lra.settings.errors import guard
@@ -135,9 +135,11 @@ def start(command: str, words: Sequence[str]) -> None:
     if DRY in words:
         _show_script(command, words)
         return
-    typed = sys.argv
+    typed, begun = sys.argv, False
 
     def task(cfg: DictConfig) -> float | None:
+        nonlocal begun
+        begun = True
         if command == "train" and HydraConfig.get().mode is RunMode.MULTIRUN:
             from lra.sweeps import sweep
 
@@ -153,6 +155,12 @@ def start(command: str, words: Sequence[str]) -> None:
     sys.argv = [f"lra {command}", *_for_hydra(words)]  # as Hydra's usage names the command
     try:
         application(task)()
+    except OSError as error:
+        place = error.filename or "hydra.run.dir"  # a write that fails has no name
+        message = disk.sentence(error, place, "choose another hydra.run.dir")
+        if begun or message is None:  # before, Hydra makes its folders
+            raise
+        raise UserError(message) from error
     finally:
         sys.argv = typed
 

@@ -24,6 +24,8 @@ def readable(path: Path | str, hint: str) -> Iterator[None]:
             raise
         if isinstance(error, OSError) and error.errno == errno.EMFILE:  # says nothing of the file
             raise UserError(f"{path} cannot be read: too many open files, see ulimit -n") from error
+        if isinstance(error, MemoryError):
+            raise UserError(f"{path} cannot be read: there is too little memory for it") from error
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(f"{path} is damaged or invalid ({reason}): {hint}") from error
 

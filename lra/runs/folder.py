@@ -23,6 +23,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -73,9 +74,23 @@ class RunFolder:
         self.status_file, self.result_file = self.path / "status.json", self.path / result
         self.answers = self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
-        self._started, self._updated = time.strftime(TIME), 0.0
+        self._started, self._since, self._updated = time.time(), time.monotonic(), 0.0
         self._lock: IO[Any] | None = None  # the open file
-        self._begun = (read_json(self.status_file) or {}).get("begun", self._started)  # at first
+        self._begun = self._first_begun()
+
+    def _first_begun(self) -> float:
+        """When an earlier process began the run. If the clock was set back since, it is so long ago
+        as that process worked: a run cannot take longer than from its start to its end."""
+        status = read_json(self.status_file) or {}
+        if "begun" not in status:
+            return self._started
+        with readable(self.status_file, "remove it"):
+            begun = datetime.fromisoformat(status["begun"]).timestamp()
+            return min(begun, self._started - status.get("lasted", 0))
+
+    def _now(self) -> float:
+        """The time; it goes on where the clock is set back while the run works."""
+        return max(time.time(), self._started + time.monotonic() - self._since)
 
     @contextlib.contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
@@ -112,8 +127,9 @@ class RunFolder:
         facts = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "begun": self._begun,
-            "started": self._started,
+            "begun": _written(self._begun),
+            "started": _written(self._started),
+            "lasted": round(self._now() - self._begun),  # seconds
         } | facts
         with writing(self.path):
             write_json(self.status_file, {"status": status, "updated": time.strftime(TIME)} | facts)
@@ -127,7 +143,7 @@ class RunFolder:
 
     def facts(self) -> dict[str, Any]:
         """Give what a record says of the run itself, which ends now."""
-        times = {"begun": self._begun, "started": self._started, "finished": time.strftime(TIME)}
+        times = {"begun": self._begun, "started": self._started, "finished": self._now()}
         return {
             "schema": SCHEMA_VERSION,
             "status": "finished",
@@ -136,7 +152,7 @@ class RunFolder:
             "attempt": self.attempt,
             "seed": self.run.seed,
             "settings": self.run.experiment.settings(),
-            "times": times,
+            "times": {name: _written(at) for name, at in times.items()},
         } | self.code_facts
 
     def finish(self, result: dict[str, Any]) -> None:
@@ -144,6 +160,10 @@ class RunFolder:
         self.set_status("finished")  # first: only the result says that it has
         with writing(self.path):
             write_json(self.result_file, result | {"digest": digest(result)})
+
+
+def _written(at: float) -> str:
+    return time.strftime(TIME, time.localtime(at))
 
 
 def chosen_code(run: Run) -> dict[str, list[str]]:

@@ -199,6 +199,8 @@ def sentence_of(error: Exception) -> str | None:
         return disk.sentence(error, place, "point runs_dir and data_dir elsewhere")
     if isinstance(error, UnicodeEncodeError):  # of a path: all files are written as UTF-8
         return f"{error.object!a:.200} has letters that {error.encoding} lacks: set LC_ALL=C.UTF-8"
+    if isinstance(error, ImportError) and "failed to map segment" in str(error):
+        return f"not enough memory ({first_line(error)}): see ulimit -v"
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
         return f"not enough memory ({first_line(error)}): choose a smaller protocol.recipe.batch"
     return None

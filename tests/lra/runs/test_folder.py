@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
+
 import pytest
 
 from lra.base.disk import read_json
@@ -111,11 +114,35 @@ def test_an_edited_result_is_refused(folder):
 
 def test_a_resumed_run_says_when_it_first_began(folder, monkeypatch: pytest.MonkeyPatch):
     begun(folder("a"), finished=False)
-    monkeypatch.setattr(runs, "TIME", "2999-01-01T00:00:00+0000")
+    later = time.time() + 3600
+    monkeypatch.setattr(runs.time, "time", lambda: later)
     resumed = folder("a")
     resumed.finish(resumed.facts() | {"score": 0.25})
     times = read_json(resumed.result_file)["times"]
-    assert times["begun"] < times["started"] == times["finished"] == "2999-01-01T00:00:00+0000"
+    began, started, finished = (datetime.fromisoformat(times[k]).timestamp() for k in times)
+    assert began < started == finished == int(later)
+
+
+@pytest.mark.parametrize("when", ["while it runs", "before it is resumed"])
+def test_a_clock_that_is_set_back_makes_no_impossible_times(folder, when: str, monkeypatch):
+    """Else the record would be refused: it took longer than from its start to its end."""
+    clock, work, back = time.time(), 7200, 36000
+    monkeypatch.setattr(runs.time, "time", lambda: clock)
+    monkeypatch.setattr(runs.time, "monotonic", lambda: clock)
+    run = folder("a")
+    with run.lock():
+        run.begin()
+        clock += work
+        run.set_status("running")
+    clock -= back if when == "before it is resumed" else 0
+    if when == "before it is resumed":
+        run = folder("a")
+    monkeypatch.setattr(runs.time, "time", lambda: clock - back * (when == "while it runs"))
+    run.finish(run.facts() | {"score": 0.25})
+    times = read_json(run.result_file)["times"]
+    began, started, finished = (datetime.fromisoformat(times[k]) for k in times)
+    assert began <= started <= finished
+    assert work - 1 <= (finished - began).total_seconds() <= work + 1
 
 
 def test_a_clone_that_is_not_installed_names_its_versions(monkeypatch):

@@ -8,8 +8,9 @@ import json
 import math
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hydra
 import pytest
@@ -17,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 import luna
 from lra import data
-from lra.base.errors import UserError
+from lra.base.errors import UserError, readable
 from lra.base.places import CONFIGS
 from lra.settings.compose import check_again, check_settings, command_of, compose
 from lra.settings.errors import guard
@@ -344,9 +345,26 @@ def test_a_wrong_value_is_one_sentence(word: str, defaults):
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_too_little_memory_is_one_sentence(capsys):
-    assert guard(lambda: bytearray(2**60)) == 2
-    assert "not enough memory (MemoryError): choose a smaller" in capsys.readouterr().err
+def read_a_large_file() -> None:
+    with readable("a.jsonl", "it holds no records"):
+        bytearray(2**60)
+
+
+def load_torch() -> None:  # with ulimit -v 400000
+    raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (lambda: bytearray(2**60), "not enough memory (MemoryError): choose a smaller"),
+        (read_a_large_file, "a.jsonl cannot be read: there is too little memory for it"),
+        (load_torch, "failed to map segment from shared object): see ulimit -v"),
+    ],
+)
+def test_too_little_memory_is_one_sentence(command: Callable[[], Any], said: str, capsys):
+    assert guard(command) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_command_line_says_a_methods_mistake():
