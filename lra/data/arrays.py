@@ -32,7 +32,7 @@ import numpy as np
 from lra.base.disk import plain_file
 from lra.base.errors import UserError, printable, readable
 from lra.data.store import read_errors, sha256
-from lra.metrics.metric import Metric, named
+from lra.metrics.metric import Metric, floor_of, named
 from lra.metrics.target import IGNORED as IGNORED
 from lra.metrics.target import Numbers, Target, target_class
 
@@ -247,7 +247,7 @@ class Prepared:
     def floor(self, metric: Metric) -> float:
         """Score on test the one answer to everything that is best in training."""
         train, test = (self.split(split).scored_labels() for split in ("train", "test"))
-        return metric.constant(train, test, self.layout.target)
+        return floor_of(metric, train, test, self.layout.target)
 
     def summary(self) -> dict[str, Any]:
         """Collect what a run's record holds of its data."""

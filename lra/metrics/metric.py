@@ -19,8 +19,10 @@ stand beside it in their records. docs/tasks.md has a complete example.
 from __future__ import annotations
 
 import math
+import re
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -28,10 +30,12 @@ import numpy as np
 from lra.base import groups
 from lra.base.errors import UserError, nearest
 from lra.metrics.answers import Answers
-from lra.metrics.target import Target
+from lra.metrics.target import TARGETS, Target
 from lra.metrics.words import text_of
 
 ENTRY_POINTS = "lra.metrics"
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")  # part of a name of facts, so without dots
+LARGEST = 10**18  # as lra/runs/facts.py has it for records
 DRAWS = 200  # of test sets, where the noise of a score has no formula; fewer of large ones
 LEAST_DRAWS, MOST_DRAWN = 20, 10**8  # answers, of all draws together
 
@@ -118,6 +122,27 @@ BUILTIN = {
 _registered: dict[str, type[Metric]] = {}
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value.isprintable()
+
+
+# What records and tables can hold, in words.
+LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (
+        lambda x: isinstance(x, str) and NAME.fullmatch(x) is not None,
+        "a word of letters, digits, _ and -",
+    ),
+    "title": (_is_text, "a text in one line"),
+    "unit": (_is_text, "a text in one line"),
+    "digits": (lambda x: type(x) is int and 0 <= x <= 9, "a whole number from 0 to 9"),
+    "higher_is_better": (lambda x: isinstance(x, bool), "True or False"),
+    "targets": (
+        lambda x: isinstance(x, tuple | list) and {*x} <= {*TARGETS},
+        f"a tuple of {', '.join(TARGETS)}",
+    ),
+}
+
+
 def register(metric: M) -> M:
     """Make a class known by its name: a decorator."""
     missing = [key for key in ("name", "title", "targets") if not hasattr(metric, key)]
@@ -125,6 +150,11 @@ def register(metric: M) -> M:
         raise UserError(f"metric '{metric.__name__}' lacks {', '.join(missing)}")
     if not issubclass(metric, Metric):
         raise UserError(f"metric '{metric.__name__}' must extend lra.metrics.Metric")
+    for key, (fine, must) in LIMITS.items():
+        if not fine(value := getattr(metric, key)):
+            raise UserError(
+                f"metric '{metric.__name__}' has {key} = {value!r:.80}: it must be {must}"
+            )
     if metric.name in BUILTIN and metric.__module__ != BUILTIN[metric.name]:
         raise UserError(f"there is a metric '{metric.name}' already; choose another name")
     _registered[metric.name] = metric
@@ -167,6 +197,26 @@ def named(metrics: Sequence[str | type[Metric]], target: Target) -> list[str]:
     if len({*listed}) < len(listed):
         raise UserError(f"a metric is named twice: {', '.join(listed)}")
     return listed
+
+
+def floor_of(metric: Metric, train: np.ndarray, test: np.ndarray, target: Target) -> float:
+    """Score on `test` the one answer that is best for all of `train`; UserError where a metric of
+    somebody's own gives no number that a record can hold."""
+    what = f"metric '{metric.name}', asked to score one answer to all test examples,"
+    try:
+        score = metric.constant(train, test, target)
+    except UserError:
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{what} failed at {at.filename}, line {at.lineno} ({reason})") from error
+    if isinstance(score, str | bool) or not hasattr(score, "__float__") or np.ndim(score):
+        raise UserError(f"{what} gave {score!r:.80}: it must return a float")
+    if not abs(score) < LARGEST or (metric.unit == "%" and not 0 <= score <= 100):
+        of = "0 to 100, as its unit is %" if metric.unit == "%" else "a finite number"
+        raise UserError(f"{what} gave {score!r:.80}: it must be {of}")
+    return float(score)
 
 
 def facts_of(metric: Metric) -> dict[str, Any]:

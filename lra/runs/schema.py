@@ -411,6 +411,12 @@ def check_record(where: str, facts: Group) -> None:
         raise UserError(
             f"{where} is of an earlier version: `lra records migrate <folder>` rewrites it"
         )
+    if (problem := problem_of(facts)) is not None:
+        raise UserError(f"{where} is damaged or was edited: {problem}")
+
+
+def problem_of(facts: Group) -> str | None:
+    """Find the first thing that no record has."""
     model = MODELS.get(str(facts.get("kind")), TrainingRecord)
     try:
         model.model_validate(facts)
@@ -418,14 +424,13 @@ def check_record(where: str, facts: Group) -> None:
         first = error.errors(include_url=False)[0]
         name, value = ".".join(map(str, first["loc"])), first["input"]
         if first["type"] == "missing" or value is None:
-            problem = f"{name} is missing"
-        elif first["type"] == "value_error":
-            problem = ": ".join([*([name] if name else []), str(first["ctx"]["error"])])
-        elif first["type"] == "extra_forbidden":
-            problem = f"it has {name}, which no record has"
-        else:
-            problem = f"{name} is {value!r:.200}: {first['msg'].lower()}"
-        raise UserError(f"{where} is damaged or was edited: {problem}") from error
+            return f"{name} is missing"
+        if first["type"] == "value_error":
+            return ": ".join([*([name] if name else []), str(first["ctx"]["error"])])
+        if first["type"] == "extra_forbidden":
+            return f"it has {name}, which no record has"
+        return f"{name} is {value!r:.200}: {first['msg'].lower()}"
+    return None
 
 
 # ---------------------------------------------------------------------- columns

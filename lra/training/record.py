@@ -11,11 +11,12 @@ import torch
 
 import luna
 from lra.base.config import Recipe
+from lra.base.errors import UserError
 from lra.metrics.answers import Answers
 from lra.metrics.metric import facts_of
 from lra.runs import environment
 from lra.runs.folder import RunFolder, read_metrics
-from lra.runs.schema import TrainingRecord
+from lra.runs.schema import TrainingRecord, problem_of
 from lra.training.module import LRAModule
 from lra.training.trainer import LRAData
 
@@ -54,6 +55,8 @@ def record_of(
         "machine": environment.machine(device) | {"processes": trainer.world_size},
         **environment.origin(),
     }
+    if (problem := problem_of(facts)) is not None:
+        raise UserError(f"no table would read what this run measured: {problem}")
     return TrainingRecord.model_validate(facts).facts()
 
 

@@ -71,6 +71,8 @@ def train_and_test(
 ) -> dict[str, Any]:
     """Train, test the last and the best checkpoint, and return the record."""
     run = check.run
+    # Before anything is trained: a metric of one's own may be wrong.
+    floor, *_ = [prepared.floor(metric) for metric in module.metrics]
     first = phase_one(run)
     pretraining = begin_with(first, module, prepared) if first else None
     loaders = LRAData(run, prepared)
@@ -92,7 +94,7 @@ def train_and_test(
         "command": command,
         "compute": check.record(),
         "data": prepared.summary(),
-        "floor": prepared.floor(module.metric),
+        "floor": floor,
         "select": select,
         "stages": {name: facts for name, (facts, _) in tested.items()},
         "dev": checkpoints.best,
