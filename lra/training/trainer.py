@@ -27,6 +27,7 @@ from lra.settings.compose import Run
 from lra.training.callbacks import build_callbacks
 from lra.training.checkpoints import AtomicCheckpointIO
 from lra.training.progress import Metrics, ProgressReport
+from lra.training.trackio import TrackioLogger
 
 # Lightning's own under torch 2.13; sums of several processes come logged; TF32 is a setting.
 # A callback that moves no result may be left out when a run is resumed.
@@ -142,6 +143,8 @@ def finish_loggers(loggers: list[Logger], scores: dict[str, Any]) -> None:
         logger.finalize("success")
         if isinstance(logger, WandbLogger):  # or the next run of this process would be added to it
             logger.experiment.finish()
+        if isinstance(logger, TrackioLogger):
+            logger.finish()
 
 
 class Compiled(pl.Callback):

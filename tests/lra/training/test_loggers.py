@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import sys
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,7 @@ from lra.runs.folder import RunFolder
 from lra.training.run import train
 from lra.training.trainer import build_loggers
 
+from ..conftest import SMALL, command, environment
 from ..synthetic import selected
 
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "trainer.log_every=2")
@@ -82,6 +85,7 @@ def test_tensorboard_and_wandb_can_be_on_together(small, monkeypatch):
     ("words", "reason"),
     [
         (("logger=mlflow",), "logger=mlflow cannot start .*mlflow.*docs/install"),
+        (("logger=trackio",), "logger=trackio cannot start .*trackio.*docs/install"),
         (("logger=[csv,wandb]", "logger.wandb.mode=online"), "logger=wandb cannot start .*key"),
         (("+logger.own={_target_:nosuch.Logger}",), "logger=own cannot start .*nosuch"),
     ],
@@ -91,7 +95,8 @@ def test_a_logger_that_cannot_start_is_one_sentence(small, tmp_path, monkeypatch
         monkeypatch.delenv(name, raising=False)
     for variable, value in {"HOME": tmp_path, "NETRC": tmp_path / "none"}.items():
         monkeypatch.setenv(variable, str(value))
-    monkeypatch.setitem(sys.modules, "mlflow", None)
+    for name in ("mlflow", "trackio"):
+        monkeypatch.setitem(sys.modules, name, None)
     run = small(*words)
     with pytest.raises(UserError, match=reason):
         build_loggers(RunFolder(run, "data"))
@@ -108,3 +113,57 @@ def test_mlflow_stores_a_run(small, tmp_path):
     assert stored.info.status == "FINISHED"
     assert stored.data.metrics["test_score"] == pytest.approx(result["score"])
     assert stored.data.params["attention/name"] == "linear"
+
+
+class Trackio(ModuleType):
+    """In place of the package: what `trackio.init` got, and what was logged until `finish`."""
+
+    def __init__(self) -> None:
+        super().__init__("trackio")
+        self.runs: list[dict[str, Any]] = []
+        self.open = False
+
+    def init(self, project: str, name: str, config: dict[str, Any], **others: Any) -> Any:
+        assert not self.open, "the run before was not ended"
+        self.open = True
+        self.runs.append({"project": project, "name": name, "config": config, **others, "rows": []})
+        return self
+
+    def log(self, metrics: dict[str, float], step: int | None = None) -> None:
+        assert self.open, "logged after its end"
+        self.runs[-1]["rows"].append((step, tuple(metrics)))
+
+    def finish(self) -> None:
+        self.open = False
+
+
+def test_trackio_has_a_run_for_each_of_ours(small, monkeypatch):
+    """Of settings, and of values until its test; a resumed one goes on under its name."""
+    stand_in = Trackio()
+    monkeypatch.setitem(sys.modules, "trackio", stand_in)
+    for seed in (1, 2):
+        folder = train(
+            small("logger=trackio", "logger.trackio.project=mine", *SHORT, f"seed={seed}")
+        )
+        run = stand_in.runs[-1]
+        assert run["project"] == "mine"
+        assert run["name"].endswith(f"{folder.parents[1].name}-seed-{seed}")
+        assert run["resume"] == "allow"
+        assert run["config"]["attention"]["name"] == "linear"
+        assert run["rows"][-1][1] == ("test_loss", "test_score")
+        assert {step for step, names in run["rows"] if "dev_loss" in names} == {2, 4}
+        assert not stand_in.open
+    assert len(stand_in.runs) == 2
+
+
+def test_trackio_itself_keeps_a_run(small, tmp_path):
+    """In a process of its own, because the package asks where it keeps its files on its import."""
+    pytest.importorskip("trackio")
+    result = read_json(train(small(*SHORT))) or {}
+    words = (*SMALL, *SHORT, "logger=trackio", "logger.trackio.project=mine")
+    places = (f"data_dir={small().data_dir}", f"runs_dir={tmp_path / 'others'}")
+    done = command("train.py", *words, *places, env=environment() | {"TRACKIO_DIR": str(tmp_path)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    with sqlite3.connect(tmp_path / "mine.db") as store:
+        rows = [json.loads(row) for (row,) in store.execute("SELECT metrics FROM metrics")]
+    assert rows[-1]["test_score"] == pytest.approx(result["score"])
