@@ -15,6 +15,7 @@ from lra.base.errors import UserError, first_line, printable
 from lra.metrics.metric import get
 
 RECORDS = "results/records"
+EEE = "every-eval-ever"
 PRINTED = ("answer", "probabilities", "labels", "numbers")  # Predictions, in their order
 EXAMPLES = """\
 FILE is a text with one example per line (- for standard input; a pair is two texts with a tab
@@ -34,7 +35,16 @@ def add_records(records: argparse.ArgumentParser) -> None:
     export.add_argument(
         "--runs", nargs="+", default=["runs"], help="folders (default: runs)", dest="sources"
     )
-    export.set_defaults(into=Path(RECORDS), replace=False, run=_copy)
+    export.add_argument(
+        "--format",
+        choices=("jsonl", EEE),
+        default="jsonl",
+        help=f"{EEE}: a JSON file a run below the folder TARGET, in the format of that collection",
+    )
+    export.add_argument(
+        "--organization", metavar="NAME", help=f"who publishes the results: --format {EEE}"
+    )
+    export.set_defaults(into=Path(RECORDS), replace=False, run=_export)
     bring = actions.add_parser("import", help="check records of another machine and copy them")
     bring.set_defaults(target=None, run=_copy)
     bring.add_argument("sources", nargs="+", help="folders of runs, .jsonl files, or their folders")
@@ -94,6 +104,31 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
 
 
 # ---------------------------------------------------------------------- records
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    if arguments.format == EEE:
+        _share(arguments)
+        return
+    if arguments.organization is not None:
+        raise UserError(f"--organization belongs to --format {EEE}: give both")
+    _copy(arguments)
+
+
+def _share(arguments: argparse.Namespace) -> None:
+    from lra.results.every_eval_ever import write
+    from lra.results.record import load_records
+
+    target = arguments.target or Path(EEE)
+    if target.suffix == ".jsonl":
+        raise UserError(f"--format {EEE} writes many files: name a folder, not {target}")
+    if not arguments.organization:
+        raise UserError(f"--format {EEE} needs --organization NAME: who publishes these results")
+    records = load_records(arguments.sources)
+    if not records:
+        raise UserError(f"there is no finished run in {', '.join(arguments.sources)}")
+    paths = write(records, target, arguments.organization)
+    print(printable(f"{len(paths)} evaluations in {target}, the last one {paths[-1]}"))
 
 
 def _copy(arguments: argparse.Namespace) -> None:
