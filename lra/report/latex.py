@@ -126,7 +126,8 @@ def _score(table: Table, row: str, column: str, equal: bool) -> str:
     digits, mark = cell["digits"], {"∅": r"$^{\emptyset}$", "↓": r"$^{\downarrow}$"}
     if is_mixed(cell):
         shown = [
-            rounded(value, digits) for value in sorted(cell["values"], reverse=cell["sign"] < 0)
+            rounded(value, digits)
+            for value in sorted(cell["values"], reverse=bool(cell["sign"] < 0))
         ]
         shown = shown if len(shown) <= MOST_LISTED else [shown[0], "...", shown[-1]]
         return ", ".join(shown) + mark.get(mark_of(cell), "")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from lra.report.latex import paper
 from lra.report.leaps import chance_of_gap, p_fewer, two_kinds
 from lra.report.render import markdown, to_csv, wide
 from lra.report.stats import compare_with_best
@@ -143,6 +144,7 @@ def test_a_table_shows_the_seeds_and_no_mean(make: Make, runs: Path):
     of_linear = dict(zip(names, next(x for x in lines if ",linear," in x).split(","), strict=True))
     assert (of_linear["score"], of_linear["deviation"], of_linear["leapt"]) == ("", "", "2")
     assert of_linear["values"] == "35.20 35.00 17.80"
+    assert "17.8, 35.0, 35.2" in paper(made, runs)
 
 
 def test_many_seeds_are_shown_as_ranges(make: Make, runs: Path):
