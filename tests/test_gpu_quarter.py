@@ -4,7 +4,7 @@ stopped is gone on with by the next one. No GPU is needed."""
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import importlib
 import json
 import re
 import signal
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,22 +28,16 @@ QUEUE = ROOT / "scripts" / "queue.yaml"
 RECORDS = ROOT / "results" / "records" / "published_listops.jsonl"
 
 
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_quarter", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_quarter"] = module  # its dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
-
-
-quarter = _load()
+sys.path.insert(0, str(SCRIPT.parent))  # where the script finds its parts
+gpu_quarter = importlib.import_module("gpu_quarter")
+call_, jobs_, scheduler, steps = (
+    importlib.import_module(f"gpu.{name}") for name in ("call", "jobs", "scheduler", "steps")
+)
 
 
 @pytest.fixture(scope="module")
 def entries() -> list[Any]:
-    return quarter.read_queue(QUEUE)
+    return jobs_.read_queue(QUEUE)
 
 
 # ---------------------------------------------------------------------- the queue
@@ -61,7 +55,7 @@ def test_the_queue_is_in_its_order_and_no_run_is_in_it_twice(entries: list[Any])
     assert [entry.run.attention["name"] for entry in entries[:3]] == ["softmax", "luna", "luna"]
     identities = [entry.run.experiment.identity("") for entry in entries]
     assert len(set(identities)) == len(identities)
-    titles = {quarter.Job(entry, 1).title for entry in entries}  # logs and failures go by them
+    titles = {jobs_.Job(entry, 1).title for entry in entries}  # logs and failures go by them
     assert len(titles) == len(entries)
     folders = [Path(entry.run.runs_dir).name for entry in entries]
     order = ["published_listops", "published_text", "published_listops_long"]
@@ -87,7 +81,7 @@ def test_long_runs_keep_the_shape_of_the_schedule(entries: list[Any]):
 
 def test_a_run_with_a_record_is_done(entries: list[Any]):
     records = read_sweep(RECORDS)
-    done = {entry.title: quarter.seeds_done(entry, records) for entry in entries}
+    done = {entry.title: jobs_.seeds_done(entry, records) for entry in entries}
     assert done["attention=luna attention.preset=published"] == {1, 2, 3}
     assert done["attention=linformer"] == {1, 2, 3}
     assert {1, 2} <= done["attention=softmax"]
@@ -99,13 +93,13 @@ def test_again_means_records_of_the_present_code(entries: list[Any]):
     old = next(r for r in read_sweep(RECORDS) if r.attention == "reformer")
     code = code_of("reformer")
     new = Record(old.facts | {"code": code, "seed": 2}, old.path)
-    assert quarter.seeds_done(entry, [new]) == {2}
+    assert jobs_.seeds_done(entry, [new]) == {2}
     kernels = Record(old.facts | {"code": code | {"the backbone": "0"}, "seed": 3}, old.path)
-    assert quarter.seeds_done(entry, [new, kernels]) == {2, 3}
+    assert jobs_.seeds_done(entry, [new, kernels]) == {2, 3}
     older = Record(old.facts | {"code": code | {"the attention reformer": "0"}}, old.path)
-    assert quarter.seeds_done(entry, [older]) == set()
+    assert jobs_.seeds_done(entry, [older]) == set()
     every = dataclasses.replace(entry, again=False)
-    assert quarter.seeds_done(every, [older]) == {1}
+    assert jobs_.seeds_done(every, [older]) == {1}
 
 
 def test_the_list_says_how_many_runs_are_left(
@@ -114,11 +108,11 @@ def test_the_list_says_how_many_runs_are_left(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(quarter, "read_queue", lambda file: entries)
+    monkeypatch.setattr(gpu_quarter, "read_queue", lambda file: entries)
     monkeypatch.chdir(ROOT)
-    assert quarter.main(["--list", "--out", str(tmp_path)]) == 0
+    assert gpu_quarter.main(["--list", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert [line.split()[0] for line in printed.splitlines()[:3]] == list(quarter.STEPS)
+    assert [line.split()[0] for line in printed.splitlines()[:3]] == list(steps.STEPS)
     assert re.search(r"^\d+ of \d+ runs are left, about \d+ minutes of an H100$", printed, re.M)
     assert not list(tmp_path.iterdir())
 
@@ -128,20 +122,20 @@ def test_the_list_says_how_many_runs_are_left(
 
 def call_of(tmp_path: Path, left: float = 100.0) -> Any:
     words = ["--out", str(tmp_path), "--minutes", "1"]
-    call = quarter.Call(quarter.parse(words))
-    call.end = time.monotonic() + quarter.STOPPING + left
+    call = call_.Call(gpu_quarter.parse(words))
+    call.end = time.monotonic() + call_.STOPPING + left
     return call
 
 
 def job(tmp_path: Path, name: str, seconds: float = 10.0) -> Any:
     run = SimpleNamespace(runs_dir=str(tmp_path / "runs"), attention={"name": name})
-    entry = quarter.Entry("", (f"attention={name}",), (1,), seconds, False, run)
-    return quarter.Job(entry, 1)
+    entry = jobs_.Entry("", (f"attention={name}",), (1,), seconds, False, run)
+    return jobs_.Job(entry, 1)
 
 
 def queue_of(jobs: list[Any], call: Any, code: str, *, ready: bool = True) -> Any:
     """A queue whose runs are lines of Python."""
-    return quarter.Queue(
+    return scheduler.Queue(
         jobs,
         call,
         side_by_side=2,
@@ -167,7 +161,7 @@ def test_runs_go_side_by_side_until_none_is_left(tmp_path: Path):
 
 
 def test_a_run_begins_if_the_work_of_all_fits(tmp_path: Path):
-    left = 100 + quarter.STARTING
+    left = 100 + scheduler.STARTING
     jobs = [job(tmp_path, "long", 80), job(tmp_path, "longer", 90), job(tmp_path, "short", 15)]
     queue = queue_of(jobs, call_of(tmp_path, left), "import time; time.sleep(30)")
     assert queue.turn()
@@ -200,16 +194,16 @@ def test_a_run_that_fails_is_tried_once_more_and_not_again(
     printed = capsys.readouterr().out
     assert "the reason 0" in printed
     assert "the reason 1" in printed
-    assert queue.failures.of(jobs[0]) == quarter.TRIES
+    assert queue.failures.of(jobs[0]) == scheduler.TRIES
     following = queue_of(jobs, call_of(tmp_path), "")  # the next call
     assert [j.title for j in following.waiting] == [jobs[1].title]
 
 
 def test_the_second_try_is_not_compiled(tmp_path: Path):
-    entry = quarter.Entry("", ("trainer.compile=graphs", "a=b"), (1,), 1.0, False, None)
-    first = quarter.train_words(quarter.Job(entry, 3), failures=0, minutes=8)
+    entry = jobs_.Entry("", ("trainer.compile=graphs", "a=b"), (1,), 1.0, False, None)
+    first = scheduler.train_words(jobs_.Job(entry, 3), failures=0, minutes=8)
     assert first[3:] == ["trainer.compile=graphs", "a=b", "seed=3", "limit_minutes=8.00"]
-    second = quarter.train_words(quarter.Job(entry, 3), failures=1, minutes=8)
+    second = scheduler.train_words(jobs_.Job(entry, 3), failures=1, minutes=8)
     assert second[3:] == ["a=b", "seed=3", "limit_minutes=8.00", "trainer.compile=off"]
 
 
@@ -227,27 +221,27 @@ def test_a_run_that_stops_with_a_checkpoint_has_not_failed(tmp_path: Path, code:
 def test_a_step_that_ended_well_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     call, script = call_of(tmp_path), tmp_path / "step.py"
     script.write_text("raise SystemExit('no card')\n", encoding="utf-8")
-    monkeypatch.setattr(quarter, "words_of", lambda step, out: [str(script)])
-    quarter.finish_step("tests", quarter.begin_step("tests", call), call)
+    monkeypatch.setattr(steps, "words_of", lambda step, out: [str(script)])
+    steps.finish_step("tests", steps.begin_step("tests", call), call)
     text = (tmp_path / "tests.txt").read_text(encoding="utf-8")
     assert "no card" in text
     assert "FAILED with exit code 1" in text
     script.write_text("print('fine')\n", encoding="utf-8")
-    quarter.finish_step("tests", quarter.begin_step("tests", call), call)
-    assert quarter.is_done("tests", tmp_path)
-    assert quarter.begin_step("tests", call) is None
+    steps.finish_step("tests", steps.begin_step("tests", call), call)
+    assert steps.is_done("tests", tmp_path)
+    assert steps.begin_step("tests", call) is None
 
 
 def test_a_step_ends_with_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     words = ["-c", "import time; print('begun', flush=True); time.sleep(60)"]
-    monkeypatch.setattr(quarter, "words_of", lambda step, out: words)
+    monkeypatch.setattr(steps, "words_of", lambda step, out: words)
     call = call_of(tmp_path, 12.0)
-    process = quarter.begin_step("bench", call)
-    call.end = time.monotonic() + quarter.STOPPING + 1
-    quarter.finish_step("bench", process, call)
+    process = steps.begin_step("bench", call)
+    call.end = time.monotonic() + call_.STOPPING + 1
+    steps.finish_step("bench", process, call)
     assert process.poll() is not None
     assert "not finished" in (tmp_path / "bench.txt").read_text(encoding="utf-8")
-    assert not quarter.is_done("bench", tmp_path)
+    assert not steps.is_done("bench", tmp_path)
 
 
 # ---------------------------------------------------------------------- real runs

@@ -1,0 +1,1 @@
+"""The parts of scripts/gpu_quarter.py."""
