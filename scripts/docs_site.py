@@ -35,6 +35,8 @@ OVERVIEW = {"results/README.md": "results/overview.md"}
 CODE = re.compile(r"(?ms)^( *)(```+).*?^\1\2|`+[^`]+`+")
 FORMULA = re.compile(r"(?s)\$\$(.+?)\$\$|(?<!\\)\$(?!\s)((?:\\.|[^\\$])+?)(?<!\s)\$")
 LINK = re.compile(r"(?<=\]\()([^)#:\s]+)")  # of Markdown, without addresses elsewhere
+PICTURE = re.compile(r"(?m)^!\[[^\]]*\]\(([^)\s]+)\)$")  # in a line of its own
+SCORE = re.compile(r"(?<=\d) (?=±|\(\d+\))|(?<=±) (?=\d)|(?<=[\d)]) (?=[∅↓])")
 RAW = re.compile(r'(?<=href=")([^"#:]+)|(?<=src=")([^"#:]+)')  # of a page that is no Markdown
 
 # Pages that a search should name last: numbers without sentences, changes, and lists of names.
@@ -120,6 +122,8 @@ def page(path: str) -> str:
     for code in [*CODE.finditer(text), None]:
         words = text[end : code.start() if code else None]
         words = LINK.sub(lambda found: led(path, found[0], prepared), words)
+        words = PICTURE.sub(r"[\g<0>](\1)", words)  # a click shows it in its size
+        words = SCORE.sub("\N{NO-BREAK SPACE}", words)
         parts += [FORMULA.sub(mathml, words), code[0] if code else ""]
         end = code.end() if code else end
     return front_matter(path) + "".join(parts)

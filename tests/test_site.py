@@ -146,6 +146,16 @@ def test_formulas_and_notebooks_are_drawn(site: Path):
     assert "done: test accuracy" in page
 
 
+def test_scores_stay_in_a_line_and_pictures_open(site: Path):
+    table = (site / "results" / "tables" / "recall.html").read_text(encoding="utf-8")
+    cells = re.findall(r"<td.*?>(?:<strong>)?(\d[^<]*±.*?)<", table)
+    assert len(cells) > 50
+    assert not any(" " in cell for cell in cells), cells
+    page = (site / "docs" / "attentions.html").read_text(encoding="utf-8")
+    picture = "../results/figures/scheme-luna.png"
+    assert re.search(rf'<a href="{picture}"><img [^>]*src="{picture}"', page)
+
+
 def test_signs_of_shells_are_no_formulas(tmp_path: Path):
     docs_site.prepare(tmp_path)
     page = (tmp_path / "docs" / "install.md").read_text(encoding="utf-8")
