@@ -60,26 +60,27 @@ def escape_tex(text: str) -> str:
 def paper(table: Table, results: Path) -> str:
     """Names in words and scores, no wider than a line; the best simple rule is the last row."""
     names, seeds = names_of(table), table.cells.loc[table.cells["seeds"] > 0, "seeds"]
-    equal = seeds.nunique() == 1
+    usual = int(seeds.mode().max())  # not said again in each cell
     # The average over the values of a setting says nothing; of recoveries the first is enough.
     of_tasks = () if table.axis else table.summaries[:1]
     averages = [name for name in of_tasks if table.rows[name].notna().any()]
     columns = [*table.columns, *averages]
     body = [
-        [escape_tex(names[row]), *(_score(table, row, column, equal) for column in columns)]
+        [escape_tex(names[row]), *(_score(table, row, column, usual) for column in columns)]
         for row in table.rows.index
     ]
     rules = ["best simple rule", *(_best(table, column) for column in columns)]
     heads = [heading(table, c) if c in table.columns else c for c in columns]
     long = max(map(len, names.values())) > LONG
-    width = "15em" if len(columns) < 3 else "9em"
+    width = "15em" if len(columns) < 3 else "9em" if len(columns) == 3 else "7.5em"
     name = rf">{{\raggedright\arraybackslash}}p{{{width}}}" if long else "l"
     lines = [
-        *(f"% {one_line(comment)}" for comment in _said(table, seeds, equal)),
+        *(f"% {one_line(comment)}" for comment in _said(table, seeds, usual)),
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        *([r"\setlength{\tabcolsep}{3pt}%"] if len(columns) > 2 else []),
         rf"\begin{{tabular}}{{{name}{'r' * len(columns)}}}",
         r"\toprule",
-        _line(["attention", *map(escape_tex, heads)]),
+        _line(["attention", *map(_head, heads)]),
         r"\midrule",
         *map(_line, body),
         *([r"\midrule", _line(rules)] if any(rules[1:]) else []),
@@ -89,19 +90,27 @@ def paper(table: Table, results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _head(words: str) -> str:
+    """The head of a column of numbers, a long one in two lines."""
+    first, space, rest = escape_tex(words).partition(" ")
+    return (
+        rf"\shortstack[r]{{{first}\\{rest}}}" if space and len(words) > 9 else first + space + rest
+    )
+
+
 def _line(cells: list[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _said(table: Table, seeds: pd.Series, equal: bool) -> Iterator[str]:
+def _said(table: Table, seeds: pd.Series, usual: int) -> Iterator[str]:
     """The comments above: packages, then what a caption has to say."""
     yield r"\usepackage{array,booktabs,graphicx}"
     yield f"{table.spec.title}. {GENERATED.replace('`', '')}"
     if table.spec.caveat:
         yield table.spec.caveat
     yield table.notes[0]
-    count = f"{seeds.iloc[0]} seed{'s' if seeds.iloc[0] > 1 else ''}"
-    over = count if equal else "seeds, whose number is in brackets"
+    other = "" if seeds.nunique() == 1 else ", or as many as stand in brackets"
+    over = f"{usual} seed{'s' if usual > 1 else ''}{other}"
     scores = scored_by(table.runs) if table.costs else "Scores in % on dev"
     yield f"Caption: {scores}, mean and sample standard deviation over {over}."
     marks = {*table.cells.apply(mark_of, axis=1)}
@@ -115,8 +124,9 @@ def _said(table: Table, seeds: pd.Series, equal: bool) -> Iterator[str]:
         yield "Where seeds are of two kinds, all are listed: no run is near their mean."
 
 
-def _score(table: Table, row: str, column: str, equal: bool) -> str:
-    """`50.1 ± 0.7`, with the number of seeds where these differ; no mean of two kinds of seeds."""
+def _score(table: Table, row: str, column: str, usual: int) -> str:
+    """`50.1 ± 0.7`, with the number of seeds if it is not the usual one; no mean of two kinds of
+    seeds."""
     if column not in table.columns:
         value = table.rows.loc[row, column]
         return "--" if pd.isna(value) else f"{value:.1f}"
@@ -135,7 +145,7 @@ def _score(table: Table, row: str, column: str, equal: bool) -> str:
     text = rf"\textbf{{{text}}}" if cell["best"] else text
     if pd.notna(cell["deviation"]):
         text += rf"\,{{\small$\pm$\,{rounded(cell['deviation'], digits)}}}"
-    if not equal and cell["seeds"]:
+    if cell["seeds"] not in (0, usual):
         text += f" ({cell['seeds']})"
     return text + mark.get(mark_of(cell), "")
 

@@ -15,6 +15,7 @@ from lra.metrics.metric import facts_of, get
 from lra.report.latex import latex, paper
 from lra.report.render import markdown, to_csv
 
+from ..conftest import REPOSITORY
 from ..synthetic import Make, table
 
 
@@ -138,18 +139,36 @@ def test_a_paper_says_how_many_seeds_where_they_differ(make: Make, runs: Path):
     make("luna", 0.4)
     for seed in (1, 2):
         make("linear", 0.3, seed=seed)
+        make("softmax", 0.2, seed=seed)
     text = paper(table(runs), runs)
+    assert "over 2 seeds, or as many as stand in brackets." in text
     assert "LUNA & 40.0 (1)" in text
-    assert r"30.0\,{\small$\pm$\,0.0} (2)" in text
+    assert r"30.0\,{\small$\pm$\,0.0} \\" in text
     assert "best simple rule &" not in text
 
 
+# Prints how far a table is made smaller.
 DOCUMENT = r"""\documentclass[twocolumn]{article}
 \usepackage{array,booktabs,graphicx}
+\let\resized\resizebox
+\renewcommand{\resizebox}[3]{\sbox0{#3}\resized{#1}{#2}{#3}%
+\typeout{needs \the\wd0, has \the\linewidth.}}
 \begin{document}
 \begin{table}\input{wide}\end{table}
 \end{document}
 """
+
+
+def smaller(text: str, folder: Path) -> float:
+    """Compile a table in an article of two columns, and say how much smaller its letters are."""
+    (folder / "wide.tex").write_text(text, encoding="utf-8")
+    (folder / "main.tex").write_text(DOCUMENT, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+    (needs, has) = re.findall(r"needs ([\d.]+)pt, has ([\d.]+)pt", done.stdout)[0]
+    return min(1, float(has) / float(needs))
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")
@@ -160,9 +179,12 @@ def test_a_paper_compiles_within_a_column(make: Make, runs: Path, tmp_path: Path
             options = {"nonneg": False, "normalise": "rms", "share": "head"}
             make("luna", 0.4 + seed / 100, task=task, seed=seed, options=options)
             make("nystrom", 0.4, task=task, seed=seed)
-    (tmp_path / "wide.tex").write_text(paper(table(runs), runs), encoding="utf-8")
-    (tmp_path / "main.tex").write_text(DOCUMENT, encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert "Overfull" not in done.stdout
+    assert 0.5 < smaller(paper(table(runs), runs), tmp_path) <= 1
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")
+@pytest.mark.parametrize("name", ["glue_minilm", "single", "recall"])
+def test_letters_of_the_widest_tables_can_be_read_in_a_column(name: str, tmp_path: Path):
+    """7 of 10 points, as subscripts have them."""
+    text = (REPOSITORY / "results" / "tables" / f"{name}-paper.tex").read_text(encoding="utf-8")
+    assert smaller(text, tmp_path) > 0.7
