@@ -30,6 +30,7 @@ from lra.base.disk import plain_file
 from lra.base.errors import UserError, nearest, printable, readable
 from lra.metrics.answers import Answers
 from lra.metrics.words import text_of
+from lra.results.excluded import without_excluded
 from lra.runs.answers import read_answers
 from lra.runs.facts import find_fact, flat
 from lra.runs.folder import RESULT, TEACHER
@@ -182,9 +183,12 @@ def first_finished(records: Iterable[Record], *, same: int = 3) -> list[Record]:
     return sorted(first.values(), key=lambda r: r.order)
 
 
-def read_all(places: Iterable[str | Path], *, skip: bool = False) -> list[Record]:
-    """Read every record in these files and folders, a run as often as it is there. With `skip` what
-    is damaged is left out, and a line says so."""
+def read_all(
+    places: Iterable[str | Path], *, skip: bool = False, quiet: bool = False
+) -> list[Record]:
+    """Read every record in these files and folders, a run as often as it is there, but those that
+    excluded.yaml leaves out. With `skip` what is damaged is left out, too. A line says so, but
+    with `quiet` where an earlier reading has."""
     records: list[Record] = []
     for place in map(Path, places):
         if not place.exists():
@@ -195,7 +199,7 @@ def read_all(places: Iterable[str | Path], *, skip: bool = False) -> list[Record
                     records += read_sweep(path, skip=skip)
                 else:
                     records.append(read_record(path))
-    return records
+    return without_excluded(records, quiet=quiet)
 
 
 @contextlib.contextmanager
