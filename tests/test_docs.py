@@ -29,8 +29,8 @@ from lra.sweeps.status import jobs
 from tests.luna.convert import kit
 
 ROOT = Path(__file__).resolve().parents[1]
-# Pages that a test of their own follows from top to end: tests/lra/test_tutorial.py.
-FOLLOWED = {"docs/tutorial.md"}
+# Pages that tests of their own follow: tests/lra/test_tutorial.py, tests/lra/test_company.py.
+FOLLOWED = {"docs/company.md", "docs/tutorial.md"}
 PAGES = [
     "README.md",
     "CONTRIBUTING.md",

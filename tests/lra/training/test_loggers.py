@@ -18,6 +18,7 @@ from lra.training.run import train
 from lra.training.trainer import build_loggers
 
 from ..conftest import SMALL, command, environment
+from ..stand_ins import Trackio
 from ..synthetic import selected
 
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "trainer.log_every=2")
@@ -113,28 +114,6 @@ def test_mlflow_stores_a_run(small, tmp_path):
     assert stored.info.status == "FINISHED"
     assert stored.data.metrics["test_score"] == pytest.approx(result["score"])
     assert stored.data.params["attention/name"] == "linear"
-
-
-class Trackio(ModuleType):
-    """In place of the package: what `trackio.init` got, and what was logged until `finish`."""
-
-    def __init__(self) -> None:
-        super().__init__("trackio")
-        self.runs: list[dict[str, Any]] = []
-        self.open = False
-
-    def init(self, project: str, name: str, config: dict[str, Any], **others: Any) -> Any:
-        assert not self.open, "the run before was not ended"
-        self.open = True
-        self.runs.append({"project": project, "name": name, "config": config, **others, "rows": []})
-        return self
-
-    def log(self, metrics: dict[str, float], step: int | None = None) -> None:
-        assert self.open, "logged after its end"
-        self.runs[-1]["rows"].append((step, tuple(metrics)))
-
-    def finish(self) -> None:
-        self.open = False
 
 
 def test_trackio_has_a_run_for_each_of_ours(small, monkeypatch):
