@@ -38,6 +38,11 @@ def compose(words: Sequence[str]) -> Run:
 def check_again(run: Run) -> None:
     """UserError for a run that was changed in Python since it was composed, to what no words would
     give: a value of another type, or out of its range."""
+    if not isinstance(run, Run):
+        raise UserError(
+            f"a run is what lra.compose(words) gives, such as lra.compose(['experiment=demo']), "
+            f"and not of type {type(run).__name__}"
+        )
     with explained():
         OmegaConf.structured(run)
     check_options(data.get(run.task.name), run.task)

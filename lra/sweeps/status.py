@@ -37,6 +37,8 @@ def add_arguments(status: argparse.ArgumentParser) -> None:
 
 def _show(arguments: argparse.Namespace) -> None:
     words = arguments.overrides
+    if others := [word for word in words if "=" not in word and not word.startswith("~")]:
+        raise UserError(f"'{others[0]}' is no setting: if it is a folder, write --runs {others[0]}")
     print(summary(of_sweep(words) if words else of_folder(Path(arguments.runs))))
 
 

@@ -76,6 +76,15 @@ def test_a_text_is_no_list_of_words():
         lra.compose("experiment=demo attention=luna")
 
 
+def test_a_run_is_composed_and_a_folder_is_named(capsys: Capture):
+    with pytest.raises(
+        UserError, match=r"a run is what lra\.compose\(words\) gives, .* type dict$"
+    ):
+        lra.train({"task": "listops"})  # type: ignore[arg-type]
+    assert _code(["status", "runs/demo", "-m"]) == 2
+    assert "if it is a folder, write --runs runs/demo" in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------------- protocols of one's own
 
 
