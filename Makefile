@@ -63,7 +63,8 @@ pictures: $(STAMP) ## draw the pictures of results/ again: of tables, schemes, a
 
 docs: $(STAMP) ## the pages and the API reference as a static site: site/index.html
 	@$(PY) scripts/docs_site.py prepare build/pages
-	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@# Not --quiet, which also keeps it from counting the warnings that shall end it.
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build 2>build/log || { cat build/log; exit 1; }
 	@$(PY) scripts/docs_site.py check site
 
 sheet: docs ## pictures of all that is seen, README, pages, terminal, figures, in build/sheet (needs Chromium)
