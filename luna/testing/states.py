@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import time
 from typing import Any
 
 import torch
 
+from luna.contract import Slot
 from luna.method import PROFILES
+from luna.mixing import Place
+from luna.qkv import Around
+from luna.registry import options
 from luna.testing.cases import Case, hold, mask_of
 from luna.testing.memory import Sizes
 from luna.testing.subject import Subject
 
+# Words of every method: an option of the same name would never be given to its method.
+TAKEN = {field.name for cls in (Around, Place, Slot) for field in dataclasses.fields(cls)}
 SLOW = 60.0  # times as long as softmax at 512 tokens: a Python loop over tokens
 
 
@@ -158,6 +165,8 @@ def facts(case: Case) -> None:
     hold(cls.paper.year > 1950, f"its paper is of the year {cls.paper.year}")
     hold(cls.paper.url.startswith("https://"), f"its paper's address is {cls.paper.url}")
     hold(cls.complexity.startswith("O("), f"its complexity is '{cls.complexity}', not O(...)")
+    taken = ", ".join(sorted(TAKEN & set(options(case.name))))
+    hold(not taken, f"its option {taken} is a setting of every method: give it another name")
     hold(cls.profiles[0] == "strict", "its first profile is not strict")
     hold(set(cls.profiles) <= set(PROFILES), f"its profiles are {cls.profiles}")
     reasons = [*declared.exempt.values(), *declared.idle.values()]

@@ -46,6 +46,7 @@ WRONG = [
     (wrong.HiddenState, "state", "is not in the state dict"),
     (wrong.AnotherShape, "mixer", "must give hidden states of the shape of x"),
     (wrong.OtherShapesWhenCausal, "causal", "takes a part of the other's parameters"),
+    (wrong.TakesASettingsName, "facts", "its option gate is a setting of every method"),
     (wrong.ComplexParameters, "facts", "complex parameters (turn): keep real and imaginary parts"),
     (wrong.CausalByFFT, "future", "if an FFT over all tokens rounds them in, work in chunks"),
     (wrong.AnotherDtype, "mixer", "must give the same, not torch.complex64"),

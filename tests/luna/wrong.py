@@ -31,6 +31,11 @@ class Values(Attention):
         return torch.eye(q.shape[2], dtype=q.dtype).expand(*q.shape[:3], -1)
 
 
+class TakesASettingsName(Values):
+    def __init__(self, slot: Slot, *, gate: bool = True):
+        super().__init__(slot)
+
+
 class MixesTheBatch(Values):
     declared = AVERAGE.but(has_matrix=False, convex=False, row_stochastic=False)
 
