@@ -96,6 +96,7 @@ PARSED = {
     "lra figures channels RUN --texts": "the same",
     "lra predict RUN prompt.txt": "needs a run of bytes; tests/lra/data/test_bytes.py",
     "lra plan": "measures in processes of its own; tests/lra/bench/test_plan.py",
+    "lra records submit": "needs runs that are not there yet; tests/lra/results/test_submit.py",
     "lra table --runs runs/recipe": "needs a sweep; tests/lra/report/test_effects.py",
     "lra compare luna softmax --runs": "needs committed answers; tests/lra/report/test_versus.py",
 }

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lra.report.conversions import conversions
 from lra.report.effects import agreements
-from lra.report.specs import TableSpec, below, select
+from lra.report.specs import TableSpec, select, taken
 from lra.report.table import Table
 from lra.report.trainings import build
 from lra.runs.schema import TRAINING
@@ -21,17 +21,18 @@ def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> l
     model; `folder` is the one that all runs come from."""
     tables: dict[str, Table] = {}
     for spec in specs:
-        if not (taken := selected(spec, runs, folder)).empty:
-            tables[spec.name] = build(spec, taken, folder.parent)
+        if not (chosen := selected(spec, runs, folder)).empty:
+            tables[spec.name] = build(spec, chosen, folder.parent)
     for table in tables.values():
         if table.spec.against in tables:
             table.agreements = agreements(table, tables[table.spec.against])
-    return [*tables.values(), *conversions(runs)]
+    return [*tables.values(), *conversions(taken(runs, folder, ""))]
 
 
 def selected(spec: TableSpec, runs: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """The training runs that an entry of tables.yaml takes from the records of a folder."""
-    training = runs[below(runs, folder / spec.records) & (runs["kind"] == TRAINING)]
+    training = taken(runs, folder, spec.records)
+    training = training[training["kind"] == TRAINING]
     finished = pd.to_datetime(training["times.finished"], utc=True, format="ISO8601")
     training = training.loc[finished.sort_values(kind="stable").index].drop_duplicates("run")
     order = ["task", "protocol", "model", "attention", "run"]

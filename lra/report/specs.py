@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from lra.base import groups
 from lra.base.errors import UserError, readable
 from lra.base.yaml_data import read_yaml
+from lra.results.record import SUBMITTED
 from lra.runs.facts import refuse_steering
 
 SPECS = Path(__file__).with_name("tables.yaml")
@@ -66,6 +67,14 @@ def below(runs: pd.DataFrame, place: Path) -> pd.Series:
         for path in runs["path"].unique()
     }
     return runs["path"].map(inside).astype(bool)
+
+
+def taken(runs: pd.DataFrame, folder: Path, records: str) -> pd.DataFrame:
+    """The runs of a file or a folder in a folder of records. Without a name all of them, but those
+    that others sent: they would change tables that nobody has looked at."""
+    if records:
+        return runs[below(runs, folder / records)]
+    return runs[~below(runs, folder / SUBMITTED)]
 
 
 def select(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:

@@ -16,7 +16,7 @@ import pandas as pd
 from lra.base.errors import UserError, nearest
 from lra.data import hunt, rules
 from lra.report.differences import against, effect, order, pair, paired, welch
-from lra.report.specs import below, select
+from lra.report.specs import select, taken
 from lra.report.table import Table, best_rule, mark_of, on_dev_of, rounded, text_of
 from lra.report.value import Value, cell_of, column_of, line_of, lines_of, table_of
 from lra.results.frame import frame_of
@@ -185,7 +185,7 @@ def _records(source: Mapping[str, Any], tables: Sequence[Table], results: Path) 
     without a hash of their code; the mean, the least and the largest of their scores."""
     place = results / "records"
     runs = _all_runs(place, tuple(path.stat().st_mtime_ns for path in paths(place)))
-    runs = runs[below(runs, place / source["records"])] if source["records"] else runs
+    runs = taken(runs, place, source["records"])
     runs = frame_of(first_finished(runs["record"], same=4))
     runs = select(runs, source.get("where", {}))
     answers = [record.get("answers.packed") or record.get("labels") for record in runs["record"]]

@@ -43,7 +43,7 @@ Problems = Iterable[tuple[Record, str]]
 
 def refuse_contradictions(records: Sequence[Record]) -> None:
     """UserError with every record that contradicts itself, its answers or other records."""
-    _refuse(itertools.chain(_alone(records), _together(records)))
+    refuse(itertools.chain(_alone(records), _together(records)))
 
 
 def without_contradictions(records: Sequence[Record]) -> list[Record]:
@@ -71,6 +71,13 @@ def _together(records: Sequence[Record]) -> Problems:
     yield from _impossible_times(records)
     yield from _other_labels(records)
     yield from _copied_answers(records)
+
+
+def beside(records: Sequence[Record], others: Sequence[Record]) -> Problems:
+    """Find those of the records that cannot be right beside others, which can."""
+    ours = {id(record) for record in records}
+    found = _together([*others, *records])
+    return [(record, reason) for record, reason in found if id(record) in ours]
 
 
 def check_records(
@@ -104,11 +111,12 @@ def check_records(
         proof = PROVEN if at_hand else RECOMPUTED
         scored = metric_named(record, record["metric.name"]) and record.answers
         counts[proof if scored else TRUSTED] += 1
-    _refuse(problems)
+    refuse(problems)
     return counts
 
 
-def _refuse(problems: Problems) -> None:
+def refuse(problems: Problems) -> None:
+    """UserError with all of these, if there are any."""
     if lines := [f"{record.where}: {problem}" for record, problem in problems]:
         raise UserError("records that cannot be right:\n  " + "\n  ".join(lines))
 

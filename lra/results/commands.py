@@ -57,6 +57,12 @@ def add_records(records: argparse.ArgumentParser) -> None:
     check.add_argument(
         "--conversion-data", type=Path, metavar="DIR", help="data.path of conversions, for theirs"
     )
+    send = actions.add_parser("submit", help="check results and put them where others are sent")
+    send.set_defaults(run=_submit)
+    send.add_argument("source", type=Path, metavar="FOLDER", help="what `lra records export` wrote")
+    send.add_argument("--name", help="of the folder they get (default: that of FOLDER)")
+    send.add_argument("--data-dir", type=Path, default=Path("data"), help="as for check")
+    send.add_argument("--into", type=Path, default=Path(RECORDS) / "submitted")
     migrate = actions.add_parser("migrate", help="rewrite those of an earlier version, once")
     migrate.set_defaults(run=_migrate)
     migrate.add_argument("folder", type=Path, metavar="DIR", help="of runs, or of records")
@@ -161,6 +167,14 @@ def _check(arguments: argparse.Namespace) -> None:
     )
     for record, first in other_outcomes(records):
         print(printable(f"  {record.where} has another outcome than {first.where}, which counts"))
+
+
+def _submit(arguments: argparse.Namespace) -> None:
+    from lra.results.submit import submit
+
+    a = arguments
+    report = submit(a.source, a.into, a.name, a.data_dir)
+    print(f"{report}\nCommit {report.parent} and open a pull request.")
 
 
 def _migrate(arguments: argparse.Namespace) -> None:

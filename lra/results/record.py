@@ -30,7 +30,7 @@ from lra.base.disk import plain_file
 from lra.base.errors import UserError, nearest, printable, readable
 from lra.metrics.answers import Answers
 from lra.metrics.words import text_of
-from lra.results.excluded import without_excluded
+from lra.results.excluded import RECORDS, without_excluded
 from lra.runs.answers import read_answers
 from lra.runs.facts import find_fact, flat
 from lra.runs.folder import RESULT, TEACHER
@@ -39,6 +39,8 @@ from lra.runs.schema import CONVERSION, check_record
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
 
+KEPT = ("rules.jsonl", "hunts.jsonl")  # of scores, and not of records
+SUBMITTED = "submitted"  # a folder of records/, with those that others sent: tables must name it
 MISSING, NEVER = object(), datetime.max.replace(tzinfo=UTC)
 
 
@@ -213,9 +215,12 @@ def _damage(skip: bool) -> Iterator[None]:
 
 
 def paths(folder: Path) -> list[Path]:
-    """List the files of records: those of runs, teachers of conversions left out, and of sweeps."""
+    """List the files of records: those of runs, teachers of conversions left out, and of sweeps.
+    What is hidden was not written to its end; rules and hunts lie beside a folder of records."""
     files = (p for name in (RESULT, "*.jsonl") for p in folder.rglob(name) if p.is_file())
-    return sorted(p for p in files if p.parent.parent.name != TEACHER)
+    whole = (p for p in files if not any(n[0] == "." for n in p.relative_to(folder).parts))
+    others = (p for p in whole if not (p.name in KEPT and (p.parent / RECORDS).is_dir()))
+    return sorted(p for p in others if p.parent.parent.name != TEACHER)
 
 
 def read_sweep(path: Path, *, skip: bool = False) -> list[Record]:
