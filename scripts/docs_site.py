@@ -39,8 +39,9 @@ PICTURE = re.compile(r"(?m)^!\[[^\]]*\]\(([^)\s]+)\)$")  # in a line of its own
 SCORE = re.compile(r"(?<=\d) (?=±|\(\d+\))|(?<=±) (?=\d)|(?<=[\d)]) (?=[∅↓])")
 RAW = re.compile(r'(?<=href=")([^"#:]+)|(?<=src=")([^"#:]+)')  # of a page that is no Markdown
 
-# Pages that a search should name last: numbers without sentences, changes, and lists of names.
-FOUND_LAST = re.compile(r"results/(tables|compute|bench)/|CHANGELOG|api/")
+# What a search leaves out, numbers without sentences, and names last, changes and lists of names.
+NOT_FOUND = re.compile(r"results/(tables|compute|bench)/")
+FOUND_LAST = re.compile(r"CHANGELOG|api/")
 WIDE = re.compile(r"results/(tables|compute)/")  # tables that need the room of the contents
 
 LOADED = re.compile(  # what a browser asks for by itself; a link is followed by its reader only
@@ -135,7 +136,8 @@ def raw(path: str) -> str:
 
 
 def front_matter(path: str) -> str:
-    lines = ["search:", "  boost: 0.1"] if FOUND_LAST.match(path) else []
+    lines = ["search:", "  exclude: true"] if NOT_FOUND.match(path) else []
+    lines += ["search:", "  boost: 0.1"] if FOUND_LAST.match(path) else []
     lines += ["hide: [toc]"] if WIDE.match(path) else []
     return "\n".join(["---", *lines, "---", "", ""]) if lines else ""
 
