@@ -79,7 +79,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "records": (
             "records of finished runs: export, import, check",
-            "lra.results.commands:add_records",
+            "lra.cli:add_records",
         ),
     },
 }
@@ -321,6 +321,12 @@ def add_bench(bench: argparse.ArgumentParser) -> None:
     from lra.bench.commands import add_arguments
 
     add_arguments(bench, later("lra.figures.bench:draw_bench"))
+
+
+def add_records(records: argparse.ArgumentParser) -> None:
+    from lra.results import commands
+
+    commands.add_records(records, later("lra.report.dataset:export_all"))
 
 
 def later(place: str) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ between), a .tsv or .csv table with a column text (or text1 and text2), a pictur
 ids, or a folder of texts or pictures, one example per file."""
 
 
-def add_records(records: argparse.ArgumentParser) -> None:
+def add_records(records: argparse.ArgumentParser, export_all: Callable[..., Any]) -> None:
     actions = records.add_subparsers(dest="action", required=True, metavar="action")
     export = actions.add_parser("export", help="write them into one small file, to be committed")
     export.add_argument(
@@ -44,7 +45,18 @@ def add_records(records: argparse.ArgumentParser) -> None:
     export.add_argument(
         "--organization", metavar="NAME", help=f"who publishes the results: --format {EEE}"
     )
-    export.set_defaults(into=Path(RECORDS), replace=False, run=_export)
+    export.add_argument(
+        "--all",
+        type=Path,
+        metavar="FOLDER",
+        help="instead: records, answers, tables, protocols and a card of a folder of results, as a "
+        "data set in a new folder",
+    )
+    export.add_argument("--results", default="results", help="that folder (default: results)")
+    export.add_argument("--license", default="apache-2.0", help="in the card (default: ours)")
+    export.set_defaults(
+        into=Path(RECORDS), replace=False, run=lambda a: export_all(a) if a.all else _export(a)
+    )
     bring = actions.add_parser("import", help="check records of another machine and copy them")
     bring.set_defaults(target=None, run=_copy)
     bring.add_argument("sources", nargs="+", help="folders of runs, .jsonl files, or their folders")
