@@ -12,8 +12,10 @@ import argparse
 import base64
 import os
 import pty
+import shlex
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -102,10 +104,11 @@ def terminal(window: Browser) -> Iterator[list[Path]]:
 def printed(command: str) -> str:
     """All that a command writes, in the colours of a terminal."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
     bin_folder = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     around = os.environ | {"COLUMNS": "80", "TERM": "xterm-256color", "PATH": bin_folder}
     with subprocess.Popen(
-        command.split(), stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=around
+        shlex.split(command), stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=around
     ):
         os.close(theirs)
         parts = []
