@@ -44,6 +44,7 @@ def run(clone: Path, command: str) -> str:
     return run_in(clone, *words)
 
 
+@pytest.mark.timeout(1800)  # a minute of work, in twenty processes
 @pytest.mark.rest(2)
 def test_the_page_from_its_top_to_its_end(clone: Path):
     printed: dict[str, str] = {}
