@@ -137,9 +137,10 @@ def hash_body(made: type) -> str:
 def check_class(task: type[Task]) -> None:
     """Refuse a class that lacks what a task needs."""
     name = getattr(task, "name", "")
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,99}", name):
         raise UserError(
-            f"the name of a task is lower-case letters, digits and underscores, not {name!r}"
+            "the name of a task is lower-case letters, digits and underscores, at most 100, "
+            f"not {name!r:.120}"
         )
     if name in BUILTIN:
         raise UserError(f"there is a task '{name}' already; choose another name")

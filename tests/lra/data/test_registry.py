@@ -179,6 +179,7 @@ def test_the_code_of_a_class_in_a_notebook_is_its_functions_and_constants(
     ("change", "message"),
     [
         ({"name": "Parity"}, "lower-case letters"),
+        ({"name": "a" * 101}, "at most 100"),  # no record could hold it
         ({"name": "listops"}, "there is a task 'listops' already"),
         ({"vocab": None}, "lacks vocab"),
         ({"Options": int}, "must be a dataclass"),
