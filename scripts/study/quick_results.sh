@@ -18,7 +18,7 @@ pathfinder=(task=pathfinder task.n=4000 task.difficulty=easy)
 image=(protocol=quick task=image task.source=files "task.path=$cifar" task.checksum=any)
 
 for seed in 1 2 3; do
-    "${train[@]}" experiment=demo attention='glob(*)' budget=3 runs_dir=runs/leaderboard_short seed=$seed
+    "${train[@]}" experiment=demo attention='glob(*)' steps_share=3 runs_dir=runs/leaderboard_short seed=$seed
     for sweep in recipe_control ablation_m ablation_l ablation_kernel ablation_gate; do
         "${train[@]}" experiment=$sweep "${image[@]}" seed=$seed
     done
