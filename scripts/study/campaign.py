@@ -82,6 +82,15 @@ def train(words: Words) -> tuple[str, float, str]:
     return str(record.folder), float(record["dev.score"]), f"{record.score:.1f}"
 
 
+def refuse_wrong_words(every: list[Series]) -> None:
+    """A row that cannot be built would stop the campaign at its turn, hours later."""
+    import lra
+    from lra.sweeps.check import check_network
+
+    for series in every:
+        check_network(lra.compose([*series.words, *SHARED]))
+
+
 def recorded() -> dict[tuple[str, frozenset[str]], float]:
     """The best scores on dev of the records that a part has, by the words of their runs."""
     import lra
@@ -158,6 +167,7 @@ def main() -> None:
     every = [*series_of(plan, a.parts)]
     runs = sum(len(s.rates) + len(s.seeds) - bool(s.rates) for s in every)
     print(f"{len(every)} rows, {runs} runs", flush=True)
+    refuse_wrong_words(every)
     Campaign(a.jobs, a.minutes).run(every)
 
 
