@@ -324,3 +324,10 @@ def test_the_readme_names_version_and_licence():
     first = (ROOT / "README.md").read_text(encoding="utf-8").partition("## ")[0]
     assert f"Version {luna.__version__}," in first
     assert "[Apache 2.0](LICENSE)" in first
+
+
+def test_the_changelog_is_short_and_begins_with_what_moves_numbers():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150, "the rest is in git"
+    for release in text.split("\n## ")[1:]:
+        assert release.split("\n### ")[1].startswith("Moves numbers\n"), release.splitlines()[0]
