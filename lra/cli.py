@@ -206,6 +206,13 @@ def _check_choices(words: Sequence[str]) -> None:
             "no attention is chosen: add attention=luna, or another of `lra list`; "
             "`lra plan` with the same words says how long it takes"
         )
+    where = ("task", "experiment", "protocol", "model", *others[2:])
+    alone = not any(word.startswith(where) for word in words)
+    if alone and any(word.startswith("attention=") for word in words):
+        raise UserError(
+            "no task is chosen: add experiment=demo for a minute, or task=listops for the "
+            "benchmark's, which takes hours (`lra plan` says how many)"
+        )
 
 
 def _train(cfg: DictConfig) -> None:

@@ -43,6 +43,11 @@ def from_arrays(
         lra.data.from_arrays("reviews", (texts, labels), settings={"steps": 1000})
         lra.train(lra.compose(["task=reviews", "attention=luna"]))
     """
+    for split, part in (("train", train), ("val", val), ("test", test)):
+        if part is not None and not (isinstance(part, tuple | list) and len(part) == 2):
+            raise UserError(
+                f"{split} is examples and their labels, two of them: (examples, labels)"
+            )
     parts = _split({"train": train, "val": val, "test": test})
     first = parts["train"][0][0]
     dual = _is_pair(first, grid)

@@ -55,7 +55,9 @@ def add_records(records: argparse.ArgumentParser, export_all: Callable[..., Any]
     export.add_argument("--results", default="results", help="that folder (default: results)")
     export.add_argument("--license", default="apache-2.0", help="in the card (default: ours)")
     export.set_defaults(
-        into=Path(RECORDS), replace=False, run=lambda a: export_all(a) if a.all else _export(a)
+        into=Path(RECORDS),
+        replace=False,
+        run=lambda a: _dataset(a, export_all) if a.all else _export(a),
     )
     bring = actions.add_parser("import", help="check records of another machine and copy them")
     bring.set_defaults(target=None, run=_copy)
@@ -86,7 +88,13 @@ def add_records(records: argparse.ArgumentParser, export_all: Callable[..., Any]
 
 def add_evaluate(evaluate: argparse.ArgumentParser) -> None:
     evaluate.set_defaults(run=_evaluate)
-    evaluate.add_argument("--split", choices=("train", "val", "test"), default="test")
+    evaluate.add_argument(
+        "--split",
+        type=lambda word: "val" if word == "dev" else word,
+        choices=("train", "val", "test"),
+        default="test",
+        help="train, dev (the files say val) or test, the default",
+    )
     _add_network(evaluate)
 
 
@@ -122,6 +130,14 @@ def _add_network(parser: argparse.ArgumentParser) -> None:
 
 
 # ---------------------------------------------------------------------- records
+
+
+def _dataset(arguments: argparse.Namespace, export_all: Callable[..., Any]) -> None:
+    if arguments.target or arguments.sources != ["runs"]:
+        raise UserError(
+            "--all copies the folder of results that --results names: leave TARGET and --runs out"
+        )
+    export_all(arguments)
 
 
 def _export(arguments: argparse.Namespace) -> None:

@@ -39,7 +39,6 @@ from lra.runs.schema import CONVERSION, check_record
 # Identity, code, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
 
-KEPT = ("rules.jsonl", "hunts.jsonl")  # of scores, and not of records
 SUBMITTED = "submitted"  # a folder of records/, with those that others sent: tables must name it
 MISSING, NEVER = object(), datetime.max.replace(tzinfo=UTC)
 
@@ -194,7 +193,8 @@ def read_all(
     records: list[Record] = []
     for place in map(Path, places):
         if not place.exists():
-            raise UserError(f"{place} does not exist; the first run makes it: lra train")
+            hint = "the first run makes it: lra train" if not place.suffix else "name another file"
+            raise UserError(f"{place} does not exist; {hint}")
         for path in paths(place) if place.is_dir() else [place]:
             with _damage(skip):
                 if path.suffix == ".jsonl":
@@ -215,12 +215,12 @@ def _damage(skip: bool) -> Iterator[None]:
 
 
 def paths(folder: Path) -> list[Path]:
-    """List the files of records: those of runs, teachers of conversions left out, and of sweeps.
-    What is hidden was not written to its end; rules and hunts lie beside a folder of records."""
+    """List the files of records: those of runs, teachers of conversions left out, and of sweeps; of
+    a folder of results those of its records. What is hidden was not written to its end."""
+    folder = folder / RECORDS if (folder / RECORDS).is_dir() else folder
     files = (p for name in (RESULT, "*.jsonl") for p in folder.rglob(name) if p.is_file())
     whole = (p for p in files if not any(n[0] == "." for n in p.relative_to(folder).parts))
-    others = (p for p in whole if not (p.name in KEPT and (p.parent / RECORDS).is_dir()))
-    return sorted(p for p in others if p.parent.parent.name != TEACHER)
+    return sorted(p for p in whole if p.parent.parent.name != TEACHER)
 
 
 def read_sweep(path: Path, *, skip: bool = False) -> list[Record]:

@@ -17,6 +17,7 @@ from torch import Tensor
 import luna
 from lra import data
 from lra.base.errors import UserError, readable
+from lra.data import registry
 from lra.data.arrays import SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.data.prepare import with_fingerprint
@@ -204,6 +205,7 @@ def load_trained(
     for kept in checkpoint.get("callbacks", {}).values():
         state |= kept.get(TESTED, {})  # of an average of the weights, in last.ckpt
     weights = {key.removeprefix("network."): value for key, value in state.items()}
+    _know_task(record)
     with readable(record.path, "its network cannot be built here"):
         run = read_experiment(record["settings"], record["seed"])
         bits, _, kind = run.precision.partition("-")
@@ -269,11 +271,20 @@ def export_network(folder: Path, target: Path) -> list[Path]:
     return [target / name for name in (*names, "README.md")]
 
 
+def _know_task(record: Record) -> None:
+    """UserError for a task that this process has not been given."""
+    if (task := record["task"]) not in registry.names():
+        raise UserError(
+            f"task '{task}' of {record.path} is not known here: it was made in memory, so call "
+            f"data.from_arrays('{task}', ...) before, or it is of a package, so install that"
+        )
+
+
 def weights_of(record: Record) -> Path:
     """Return the checkpoint that was tested."""
     path = record.folder / f"checkpoints/{record['select']}.ckpt"
     if not path.exists():
-        raise UserError(f"{path} is missing: train the run again")
+        raise UserError(f"{path} is missing: train the run again, with rerun=true")
     return path
 
 

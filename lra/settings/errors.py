@@ -146,6 +146,12 @@ WORDED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
         lambda match: f"{match[1]} must be a list, such as {match[1]}=[..,..]",
     ),
     (
+        re.compile(r"Could not load '(?!hydra)(\w+)/([\w.-]+)'"),
+        lambda match: (
+            f"unknown {match[1]} '{match[2]}'{nearest(match[2], sorted(groups.names(match[1])))}"
+        ),
+    ),
+    (
         re.compile(r"An item is already at '(\S+)'"),
         lambda match: f"{match[1]} exists: write it without the +",
     ),

@@ -73,7 +73,10 @@ def test_a_command_imports_what_it_needs(tmp_path):
         ("train task=listops seed=2", "no attention is chosen: add attention=luna"),
         ("figures", "name what to draw (lra figures --help), or runs: lra figures --runs runs"),
         ("train protocol.recipe.learning_rate=1", "did you mean lr?"),
-        ("train attention=linear attention.M=9", "attention 'linear' has no option 'M'; known:"),
+        (
+            "train task=listops attention=linear attention.M=9",
+            "attention 'linear' has no option 'M'; known:",
+        ),
     ],
 )
 def test_a_mistyped_command_is_one_sentence(words: str, sentence: str, capsys):

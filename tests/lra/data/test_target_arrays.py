@@ -228,3 +228,11 @@ def test_lra_data_says_what_labels_are(lra_data: Callable[..., tuple[int, str, s
     code, out, _ = lra_data("check", "mean")
     assert code
     assert out.count(": some examples have other labels") == out.count("differs ") == 3
+
+
+def test_examples_without_labels_are_refused_in_a_sentence():
+    rows = np.ones((10, 4), np.int64)
+    with pytest.raises(UserError, match=r"train is examples and their labels, two of them"):
+        data.from_arrays("unlabelled", rows)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"test is examples and their labels"):
+        data.from_arrays("unlabelled", (rows, np.zeros(10)), test=rows)  # type: ignore[arg-type]

@@ -55,6 +55,17 @@ def test_a_data_set_is_checked_on_another_machine(
     assert len(lra.records(".")) == 3
 
 
+def test_a_folder_of_results_is_checked_by_its_records(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (results / "lines.jsonl").write_text('{"no": "record"}\n', encoding="utf-8")
+    assert main(["records", "check", str(results)]) == 0
+    assert "damaged" not in capsys.readouterr().err
+    words = ["records", "export", "--all", str(tmp_path / "all"), "--results", str(results)]
+    assert main([*words, "--runs", "elsewhere"]) == 2
+    assert "leave TARGET and --runs out" in capsys.readouterr().err
+
+
 def test_its_card_and_rows_say_what_is_inside(results: Path, tmp_path: Path):
     (results / "records/again.jsonl").write_bytes((results / "records/more/two.jsonl").read_bytes())
     folder = tmp_path / "set"

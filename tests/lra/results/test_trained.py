@@ -21,6 +21,7 @@ import lra
 from lra import data
 from lra.base.errors import UserError
 from lra.cli import main
+from lra.data import registry
 from lra.results.examples import read_examples
 from lra.settings.compose import Run
 
@@ -117,8 +118,16 @@ def test_other_data_and_folders_without_weights_are_refused(record: lra.Record, 
         lra.load(record).evaluate("dev")
     copy = shutil.copytree(record.folder, tmp_path / "copy")
     shutil.rmtree(copy / "checkpoints")
-    with pytest.raises(UserError, match="is missing: train the run again"):
+    with pytest.raises(UserError, match="is missing: train the run again, with rerun=true"):
         lra.load(copy)
+
+
+def test_a_task_that_was_made_in_memory_is_named(
+    record: lra.Record, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(registry, "names", lambda: ["image"])
+    with pytest.raises(UserError, match=r"call data\.from_arrays\('listops', \.\.\.\) before"):
+        lra.load(record)
 
 
 def pickled(value: Any) -> bytes:

@@ -39,6 +39,8 @@ DEMO = ("experiment=demo", "attention=linear")
         ((*DEMO, "hydra.run.dir=/dev/null/x"), "choose another hydra.run.dir"),
         ((*DEMO, "hydra.output_subdir=/dev/null"), "choose another hydra.run.dir"),
         ((*DEMO, "runs_dir="), "it must be the name of a folder"),
+        (("attention=luna",), "no task is chosen: add experiment=demo for a minute"),
+        ((*DEMO, "callbacks=[ema,early_stoping]"), "'early_stoping'; did you mean early_stopping"),
         ((*DEMO, "--lr", "0.1"), "'--lr' is no option here: settings have no dashes"),
         ((*DEMO, "+attention.normalise=abs"), "attention.normalise exists: write it without the +"),
         (
