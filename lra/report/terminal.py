@@ -136,11 +136,22 @@ def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
         number[name := "-".join(tasks)] += 1
         name += f"-{number[name]}" if number[name] > 1 else ""
         differ = [f"{k} {v}" for k, v in differences.items() if k not in IN_NOTES]
+        differ = [*_brief(differences), *differ]
         speed = not any(there[group.index].any() for there in shared)
         spec = TableSpec(
             name=name, title=", ".join([*tasks, *differ]), vary=vary, effects=a.effects, speed=speed
         )
         yield build(spec, group, *folders)
+
+
+def _brief(differences: dict[str, str]) -> Iterator[str]:
+    """What tells this table from others of the same tasks and is else in their notes alone."""
+    if "protocol.name" in differences or "protocol.version" in differences:
+        name, version = (differences.get(f"protocol.{fact}", "") for fact in ("name", "version"))
+        yield " ".join(filter(None, ["protocol", name, version and f"v{version}"]))
+    for fact in ("model", "steps_share"):
+        if fact in differences:
+            yield f"{fact} {differences[fact]}"
 
 
 def comparable(

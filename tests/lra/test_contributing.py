@@ -170,7 +170,7 @@ def test_an_optimiser_a_schedule_and_a_callback(clone: Path):
     [metrics] = clone.rglob("metrics.csv")
     assert metrics.read_text("utf-8").partition("\n")[0].endswith(",grad_norm,grad_norm_max,noise")
     facts = json.loads(metrics.with_name("result.json").read_text("utf-8"))
-    chosen = {"optimizer", "schedule", "callbacks.noise"}
+    chosen = {"optimizer", "schedule", "callbacks noise"}
     assert {f"the chosen {name}" for name in chosen} <= {*facts["code"]}
     assert facts["settings"]["protocol"]["recipe"]["lr"] == 3e-4
 
@@ -191,7 +191,7 @@ def test_a_protocol(clone: Path):
     assert re.search(r"^ +tenth +\S", printed["lra train --help"], re.M)
     run(clone, f"lra train task=listops attention=softmax {TINY_TRAINED}")
     tables = run(clone, "lra table")
-    assert {"protocol tenth v1", "protocol luna v1"} <= {*re.findall(r"protocol \w+ v1", tables)}
+    assert re.findall(r"^listops, protocol (\w+)", tables, re.M) == ["luna", "tenth"]
 
 
 @pytest.mark.rest(1)
