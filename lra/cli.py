@@ -185,7 +185,9 @@ def _for_hydra(words: Sequence[str]) -> list[str]:
         if word == "=" or not ("=" in word or word.startswith(("-", "~")) or before[:1] == "-"):
             raise UserError(f"'{word}' is not a setting: write key=value, without spaces")
         if word.startswith("--") and word.partition("=")[0] not in OPTIONS:
-            raise UserError(f"'{word}' is no option here: settings have no dashes, key=value")
+            raise UserError(
+                f"'{word}' is not an option of this command: write key=value, without dashes"
+            )
     if len(settings) == len(words):
         return settings
     if {"--cfg", "-c"} & {*settings}:
@@ -194,7 +196,7 @@ def _for_hydra(words: Sequence[str]) -> list[str]:
 
 
 def _check_choices(words: Sequence[str]) -> None:
-    """Refuse two choices for one run, and a task alone, whose default takes hours."""
+    """Refuse two choices for one run, and a task or an attention alone, which takes hours."""
     for group in ("task", "attention"):
         choices = sorted({word for word in words if word.startswith(f"{group}=")})
         if len(choices) > 1:

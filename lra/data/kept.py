@@ -34,7 +34,7 @@ def keep_line(
 
 def read_lines(path: Path, hint: str) -> list[Facts]:
     """Read the lines without their digests; UserError that names the line whose digest does not
-    fit. Where there is no file there is no line."""
+    fit. Without the file there are no lines."""
     if not path.exists():
         return []
     with readable(path, hint):

@@ -24,7 +24,7 @@ from lra.runs.facts import flat
 
 VERSION = "0.3.0"
 PERCENT = "%"
-# Of the metrics of this package; of others the format is not told what is possible.
+# For metrics of this package alone: the range of any other one is not known.
 BOUNDS: dict[str, tuple[float | str, float | str]] = {
     **dict.fromkeys(("accuracy", "accuracy_f1", "f1", "average_precision"), (0, 100)),
     **dict.fromkeys(("matthews", "pearson", "spearman", "pearson_spearman"), (-100, 100)),

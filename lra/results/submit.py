@@ -1,4 +1,4 @@
-"""`lra records submit`: results of somebody else, checked and put where tables show them only by
+"""`lra records submit`: results of other people, checked and put where tables show them only by
 name. What can be wrong with them is refused here and, by the same function, in the tests."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def submit(source: Path, into: Path, name: str | None, data_dir: Path) -> Path:
             raise UserError(f"{folder} is there already: give another --name")
         records, others = read_all([source]), read_all([into.parent], quiet=True)
         if not records:
-            raise UserError(f"there is no record in {source}: lra records export writes them")
+            raise UserError(f"{source} holds no record: write some with lra records export")
         refuse_submission(records, others, folder)
         counts = audit.check_records(records, data_dir)
         text = _report(name, records, others, counts)

@@ -32,6 +32,9 @@ class TrackioLogger(Logger):
     @property
     def experiment(self) -> Any:
         """Trackio's own run."""
+        return self._started()
+
+    def _started(self) -> Any:
         if self._run is None:
             self._run = self._trackio.init(**self._options)
         return self._run
@@ -40,7 +43,7 @@ class TrackioLogger(Logger):
     def log_hyperparams(self, params: dict[str, Any]) -> None:  # type: ignore[override]
         """Starts the run, which takes its settings only then."""
         self._options["config"] = params
-        assert self.experiment is not None
+        self._started()
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:

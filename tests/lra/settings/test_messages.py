@@ -41,7 +41,7 @@ DEMO = ("experiment=demo", "attention=linear")
         ((*DEMO, "runs_dir="), "it must be the name of a folder"),
         (("attention=luna",), "no task is chosen: add experiment=demo for a minute"),
         ((*DEMO, "callbacks=[ema,early_stoping]"), "'early_stoping'; did you mean early_stopping"),
-        ((*DEMO, "--lr", "0.1"), "'--lr' is no option here: settings have no dashes"),
+        ((*DEMO, "--lr", "0.1"), "'--lr' is not an option of this command: write key=value"),
         ((*DEMO, "+attention.normalise=abs"), "attention.normalise exists: write it without the +"),
         (
             ("-m", "experiment=demo", "attention=luna", "attention.M=8,0"),
