@@ -17,10 +17,11 @@ from luna.kernels.linear_triton.shape import FeatureMap, Shape, precisions, size
 
 @triton.jit
 def weights(W, g, s: tl.constexpr):
-    """W (D, dP) of a group."""
+    """W (D, dP) of a group, which luna.kernels.checked gives in half precision."""
     c, at = tl.arange(0, s.D), tl.arange(0, s.dP)
     inside = (c < s.L)[:, None] & (at < s.d)[None, :]
-    return tl.load(W + (g * s.L + c)[:, None] * s.d + at[None, :], mask=inside, other=0.0)
+    rows = W + (g * s.L + c)[:, None] * s.d + at[None, :]
+    return tl.load(rows, mask=inside, other=0.0).to(s.dtype)
 
 
 @triton.jit

@@ -123,6 +123,7 @@ def test_half_precision(place: Place, name: str, options: dict, dtype: torch.dty
     qkv = [t.detach().to(place.device, dtype).requires_grad_() for t in tensors(70)]
     ours = attended(attention, qkv, None)
     assert ours[0].dtype == dtype
+    assert not checked.LEFT_OUT
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mapped, "is_default", lambda *_: False)
         theirs = attended(attention, qkv, None)
