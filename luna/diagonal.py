@@ -26,7 +26,12 @@ def powers(z: Tensor, n: int) -> Tensor:
     """e^(z l) for l = 0 ... n - 1: (E, N, n)."""
     lags = torch.arange(n, dtype=z.real.dtype, device=z.device)
     size = (z.real.unsqueeze(-1) * lags).exp()
-    return torch.polar(size, z.imag.unsqueeze(-1) * lags) if z.is_complex() else size
+    if not z.is_complex():
+        return size
+    angle = z.imag.unsqueeze(-1) * lags
+    # Not torch.polar: its gradient divides by the size, which becomes as small as a number can be,
+    # and compiled it is then NaN.
+    return torch.complex(size * angle.cos(), size * angle.sin())
 
 
 def kernel(weights: Tensor, z: Tensor, n: int) -> Tensor:

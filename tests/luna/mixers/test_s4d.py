@@ -121,6 +121,25 @@ def test_long_sequences_in_float32():
     assert (single - exact).norm() / exact.norm() < 1e-4
 
 
+@pytest.mark.rest(2)
+@pytest.mark.filterwarnings("ignore:Torchinductor does not support:UserWarning")
+def test_compiled_gradients_of_vanishing_powers_are_finite():
+    """e^(z l) becomes as small as a number can be, 1e-43 here, and 0. On a GPU two of three runs
+    had NaN at once."""
+    z = torch.complex(torch.full((1, 2), -0.05), torch.tensor([[0.0, 3.0]])).requires_grad_()
+    weights, wanted = (
+        torch.ones(1, 2, dtype=z.dtype, requires_grad=True),
+        wave((1, 2000), 1.0).float(),
+    )
+    eager, compiled = (
+        torch.autograd.grad(f(weights, z, 2000), (weights, z), wanted)
+        for f in (kernel, torch.compile(kernel))
+    )
+    assert float(powers(z, 2000).abs().detach().amin()) < torch.finfo(torch.float32).tiny
+    for ours, theirs in zip(compiled, eager, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
 def test_parameters_are_real():
     """A complex one would stay in single precision in .double()."""
     assert all(p.dtype == torch.float64 for p in s4d(init="legs").parameters())
