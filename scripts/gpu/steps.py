@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from gpu.call import POLL, ROOT, Call, Process, say
@@ -12,6 +14,7 @@ EARLY = STEPS[:2]  # those that run while the queue is read
 LIMITS = {"environment": 90.0, "tests": 240.0, "bench": 300.0}  # seconds
 ENDED_WELL = "ended well"  # the last line of a step's output begins so
 GPU_TEST = "mark.gpu"
+WORKERS = 8  # that test side by side; each has a context on the card
 
 
 def words_of(step: str, out: Path) -> list[str]:
@@ -19,10 +22,13 @@ def words_of(step: str, out: Path) -> list[str]:
     if step == "environment":
         return ["-m", "torch.utils.collect_env"]
     if step == "tests":
-        files = sorted((ROOT / "tests").rglob("test_*.py"))
-        files = [file for file in files if GPU_TEST in file.read_text(encoding="utf-8")]
-        # Their files only: the others would be imported, with packages that they alone need.
-        return ["-m", "pytest", "-m", "gpu", *(str(file.relative_to(ROOT)) for file in files)]
+        files = (ROOT / "tests").rglob("test_*.py")
+        marked = [file for file in files if GPU_TEST in file.read_text(encoding="utf-8")]
+        # Their folders only: other tests would be imported, with packages that they alone need.
+        folders = sorted({str(file.parent.relative_to(ROOT)) for file in marked})
+        # Nearly all of their time is Triton's, which compiles on one processor.
+        spread = ["-n", str(min(WORKERS, os.cpu_count() or 1))] if find_spec("xdist") else []
+        return ["-m", "pytest", "-m", "gpu", *spread, *folders]
     return ["-m", "lra", "bench", "gpu", "--write", str(out)]
 
 
