@@ -27,8 +27,32 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
+def check_batch(batch: Any) -> None:
+    """Refuse what no model takes, in words of a batch and not of the model's inside."""
+    if not isinstance(batch, Tensor | Mapping):
+        raise LunaError(
+            f"a batch is a tensor, or a mapping of the model's keywords to tensors such as "
+            f"{{'input_ids': ids}}, got {type(batch).__name__}"
+        )
+    tensors = {"batch": batch} if isinstance(batch, Tensor) else batch
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise LunaError(f"'{name}' of a batch is of type {type(tensor).__name__}, no tensor")
+        if tensor.numel() == 0:
+            raise LunaError(f"'{name}' is empty: {tuple(tensor.shape)}")
+    if not tensors:
+        raise LunaError("a batch has no tensors: give the model's keywords")
+    ids = tensors.get("input_ids")
+    if ids is not None and (ids.dim() != 2 or ids.is_floating_point()):
+        raise LunaError(
+            f"'input_ids' are whole numbers of shape (batch, tokens), got {ids.dtype} of shape "
+            f"{tuple(ids.shape)}"
+        )
+
+
 def forward(model: nn.Module, batch: ModelInputs, *, labels: bool = False) -> Any:
     """Run the model on a batch; it sees the labels only on request."""
+    check_batch(batch)
     device = next(model.parameters()).device
     no_state = {"use_cache": False} if (describe(model) or {}).get("causal") else {}
     if isinstance(batch, Tensor):

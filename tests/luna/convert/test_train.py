@@ -52,6 +52,25 @@ def test_what_cannot_be_distilled_is_refused(method, options, reason):
         distill(model, **{"batches": [text()]} | options)
 
 
+IDS = torch.ones(1, 4, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        ((IDS,), "a batch is a tensor, or a mapping .* got tuple"),
+        ({}, "no tensors"),
+        ({"input_ids": IDS.tolist()}, "'input_ids' of a batch is of type list"),
+        ({"input_ids": IDS[:0]}, "'input_ids' is empty"),
+        ({"input_ids": IDS.float()}, "whole numbers .* got torch.float32"),
+        ({"input_ids": IDS[0]}, r"of shape \(4,\)"),
+    ],
+)
+def test_what_is_no_batch_is_refused(batch: object, reason: str):
+    with pytest.raises(LunaError, match=reason):
+        distill(convert(bert(), "t2r"), [batch], steps=1)
+
+
 def test_divergence_is_an_error():
     nothing = {"pixel_values": images()["pixel_values"] * float("nan")}
     with pytest.raises(LunaError, match="diverged"):
