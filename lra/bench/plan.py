@@ -260,11 +260,15 @@ def show_plan(options: Namespace) -> None:
     minutes = options.minutes
     if minutes is not None and not minutes > 0:
         raise UserError(f"--minutes {minutes:g} is no time: say how many minutes, as --minutes 5")
+    if not options.overrides:
+        raise UserError(
+            "which run? give its words, as for lra train: lra plan experiment=demo attention=luna"
+        )
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     groups, runs, launcher = groups_of(options.overrides, multirun=options.multirun)
     left = sum(group.left for group in groups)
     if left < runs:
-        print(f"finished, no cost: {runs - left} of {runs} runs")
+        print(f"finished, no cost: {runs - left} of {runs} run{'s' * (runs != 1)}")
     groups = [group for group in groups if group.left]
     names, interrupted, error = names_of(groups), False, ""
     try:
@@ -359,7 +363,9 @@ def totals(groups: Sequence[RunGroup], number: int, beside: int, *, unknown: int
     alone = [group.seconds for group in each]
     seconds = crowd * max(*alone, sum(alone) / number, 0)
     over = "over " if unknown or len(whole) < len(each) else ""
-    lines = [f"{over}{_time(seconds)} for {len(each) + unknown} runs, {number} at once"]
+    runs = len(each) + unknown
+    side_by_side = f", {number} at once" if runs > 1 else ""
+    lines = [f"{over}{_time(seconds)} for {runs} run{'s' * (runs != 1)}{side_by_side}"]
     if unknown:
         lines[0] += f"; the time of {unknown} of them is unknown and not in it"
     if whole:

@@ -72,7 +72,7 @@ def test_the_seconds_of_a_run(small: Callable[..., Run]):
 
 def test_runs_side_by_side_share_the_machine(small: Callable[..., Run]):
     run = small()  # 78 s
-    assert totals([group(run)], 4, 1).startswith("0:01:18 for 1 runs, 4")
+    assert totals([group(run)], 4, 1).startswith("0:01:18 for 1 run\n")
     assert totals([group(run, 4)], 2, 2).startswith("0:02:36 for 4 runs")
     # Four of them, each of which keeps half of the machine busy.
     assert totals([group(run, 4)], 4, 4).startswith("0:02:36 for 4 runs")
@@ -104,7 +104,7 @@ def test_a_sweep_is_measured(in_this_process, small, overrides, capsys):
     assert "for 3 runs, 1 at once" in out
     assert "made-up" not in out
     assert main(["plan", *words[:-1], "seed=1", "attention=linear"]) == 0
-    assert capsys.readouterr().out == "finished, no cost: 1 of 1 runs\n"
+    assert capsys.readouterr().out == "finished, no cost: 1 of 1 run\n"
 
 
 def test_unprepared_data_are_replaced_by_made_up_ids(in_this_process, overrides, tmp_path, capsys):
@@ -280,3 +280,8 @@ def test_ctrl_c_prints_the_plan(program: list[str], overrides: list[str]):
             break
         time.sleep(0.1)
     assert not exists(running.pid), "a process goes on"
+
+
+def test_without_words_there_is_nothing_to_plan(capsys: pytest.CaptureFixture[str]):
+    assert main(["plan"]) == 2
+    assert "error: which run? give its words" in capsys.readouterr().err
