@@ -49,7 +49,8 @@ def summary(states: Sequence[RunState]) -> str:
     shown = [s for s in states if s.state not in ("done", "to do")]
     shown.sort(key=lambda s: (ORDER.index(s.state), s.name))
     lines = [printable(f"{s.state:<12} {s.name}  {s.detail}".rstrip()) for s in shown]
-    return "\n".join([f"{len(states)} run{'s' * (len(states) != 1)}: {counts}" if states else "no runs", *lines])
+    number = f"{len(states)} run{'s' * (len(states) != 1)}: {counts}" if states else "no runs"
+    return "\n".join([number, *lines])
 
 
 def of_folder(runs: Path) -> list[RunState]:
