@@ -276,7 +276,6 @@ def show_plan(options: Namespace) -> None:
     except Stopped:
         print(f"\nstopped after {minutes:g} minutes", file=sys.stderr)
     except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
         interrupted = True
     # Those that cannot be measured have been named.
     counted = [(group, name) for group, name in zip(groups, names, strict=True) if not group.failed]

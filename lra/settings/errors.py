@@ -184,6 +184,7 @@ def guard(command: Callable[[], Any]) -> int:
             command()
         return 0
     except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)  # after the ^C of a terminal
         return 130
     except BrokenPipeError:  # nobody reads the output any more: `lra ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

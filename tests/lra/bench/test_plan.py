@@ -271,7 +271,7 @@ def test_ctrl_c_prints_the_plan(program: list[str], overrides: list[str]):
     out = seen + running.communicate(timeout=60)[0]
     assert running.returncode == 130, out
     assert "Traceback" not in out
-    table = shown(out[out.index("interrupted") :])
+    table = shown(out[out.index("runs like") :])
     assert table["linear"].endswith(" all")
     assert not table["uniform"].endswith(" all")
     assert "over " in out

@@ -11,6 +11,7 @@ from lra.base import groups
 from lra.base.errors import UserError
 from lra.cli import main
 from lra.settings import remarks
+from lra.settings.errors import guard
 
 Capture = pytest.CaptureFixture[str]
 DEMO = ("experiment=demo", "attention=linear")
@@ -121,3 +122,11 @@ def test_an_experiment_says_what_it_sets_over_a_protocol(mine: None, capsys: Cap
     assert not capsys.readouterr().err, "once is enough"
     lra.compose(["experiment=recall", "attention=linear"])
     assert not capsys.readouterr().err
+
+
+def test_a_command_says_that_it_was_interrupted(capsys: Capture):
+    def stopped() -> None:
+        raise KeyboardInterrupt
+
+    assert guard(stopped) == 130
+    assert capsys.readouterr().err == "\ninterrupted\n"
