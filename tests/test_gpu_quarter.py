@@ -218,6 +218,12 @@ def test_a_run_that_stops_with_a_checkpoint_has_not_failed(tmp_path: Path, code:
 # ---------------------------------------------------------------------- steps
 
 
+def test_tests_that_take_their_mark_from_another_file_run_too(tmp_path: Path):
+    """As test_decayed.py does, whose tests a card did not see for a day."""
+    folders = [word for word in steps.words_of("tests", tmp_path) if word.startswith("tests/")]
+    assert any((ROOT / folder / "test_decayed.py").exists() for folder in folders)
+
+
 def test_a_step_that_ended_well_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     call, script = call_of(tmp_path), tmp_path / "step.py"
     script.write_text("raise SystemExit('no card')\n", encoding="utf-8")
