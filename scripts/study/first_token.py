@@ -1,4 +1,4 @@
-"""What do networks answer on full-length ListOps, told by the first token of an expression?
+"""Which answers do networks give on full-length ListOps, by the first token of an expression?
 
     lra data prepare listops --protocol nystrom brackets=drop
     python scripts/study/first_token.py
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "results" / "records" / "published_listops.jsonl"
 
 
+@cache
 def operators(data: Path, fingerprint: str) -> np.ndarray:
     """The first operator of every test example, in order."""
     prepared = with_fingerprint(data, "listops", fingerprint)
