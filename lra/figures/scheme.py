@@ -3,6 +3,7 @@ the tokens of each family meet."""
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,36 +66,39 @@ def draw(arguments: Namespace) -> list[Path]:
 
 
 def draw_boxes(stem: Path) -> list[Path]:
-    """A row of boxes, with an arrow from each to the next."""
+    """Boxes in two rows with numbers, so that letters can be read on a telephone, too."""
     title, boxes = SCHEMES[stem.name]
+    columns = math.ceil(len(boxes) / 2)
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
         axes.axis("off")
-        axes.set(xlim=(-0.5, len(boxes) - 0.5), ylim=(-1.05, 0.5))
-        for x, (name, text) in enumerate(boxes):
-            colour = LUNA if name in ("bend", "record") else INK
-            box = {"boxstyle": "round,pad=0.4", "fc": colour, "ec": "none"}
-            axes.annotate(
-                name,
-                (x, 0.2),
-                ha="center",
-                va="center",
-                fontweight="bold",
-                color="white",
-                fontsize=8,
-                bbox=box,
-            )
-            axes.annotate(text, (x, -0.2), ha="center", va="top", fontsize=8, linespacing=1.4)
+        axes.set(xlim=(-0.5, columns - 0.5), ylim=(-2.2, 0.4))
+        for i, (name, text) in enumerate(boxes):
+            row, x = divmod(i, columns)
+            draw_box(axes, f"{i + 1}  {name}", text, (x, -1.4 * row))
             if x:
-                axes.annotate(
-                    "",
-                    (x - 0.38, 0.2),
-                    (x - 0.62, 0.2),
-                    arrowprops={"arrowstyle": "->", "color": NOTE},
-                )
+                arrow = {"arrowstyle": "->", "color": NOTE}
+                axes.annotate("", (x - 0.4, -1.4 * row), (x - 0.6, -1.4 * row), arrowprops=arrow)
 
-    return save_figure(stem, fill, title, 1.7)
+    return save_figure(stem, fill, title, 3.4)
+
+
+def draw_box(axes: Any, name: str, text: str, place: tuple[float, float]) -> None:
+    """A box with its name at this place, and below it what happens there."""
+    colour = LUNA if name.split()[-1] in ("bend", "record") else INK
+    centred = {"ha": "center", "linespacing": 1.35}
+    axes.annotate(
+        name,
+        place,
+        va="center",
+        fontweight="bold",
+        fontsize=12,
+        color="white",
+        bbox={"boxstyle": "round,pad=0.4", "fc": colour, "ec": "none"},
+        **centred,
+    )
+    axes.annotate(text, (place[0], place[1] - 0.25), va="top", fontsize=11, **centred)
 
 
 def draw_families(stem: Path) -> list[Path]:

@@ -1,5 +1,6 @@
-"""The one style of all pictures: layout, heading, labels that cover nothing, and saving; the same
-numbers always give the same files. Names, colours and markers of methods are in lra/looks.py.
+"""The one style of all pictures: layout, heading, lines with their names, and saving; the same
+numbers always give the same files. Points with names are in points.py; names, colours and markers
+of methods are in lra/looks.py.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ import io
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -145,14 +146,7 @@ def ticked(axis: Any, digits: Sequence[float] = ()) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-# ---------------------------------------------------------------------- lines, points, labels
-
-
-class Point(NamedTuple):
-    x: float
-    y: float
-    name: str
-    spread: float = 0.0  # length of the error bar, up and down from y
+# ---------------------------------------------------------------------- lines and their names
 
 
 def draw_lines(
@@ -181,44 +175,6 @@ def draw_lines(
     if others := len(lines) - len(ends):
         ends.append((f"{others} others", max(e[1] for e in ends), axes.get_ylim()[0], OTHERS))
     at_ends(axes, ends, gap)
-
-
-def draw_front(
-    axes: Any,
-    points: Sequence[Point],
-    styles: Sequence[dict[str, Any]],
-    known: Collection[int] = (),
-) -> None:
-    """Draw points over a cost. The line joins those that no cheaper one exceeds; of many points
-    these, the best two and the `known` ones are named, and the others grey."""
-    front, best = list[Point](), sorted(p.y for p in points)[-2:]
-    for point in sorted(points, key=lambda p: (p.x, -p.y)):
-        front += [point] if not front or point.y > front[-1].y else []
-    special = [
-        point
-        for i, point in enumerate(points)
-        if len(points) <= NAMED or point in front or point.y in best or i in known
-    ]
-    for point, style in zip(points, styles, strict=True):
-        axes.errorbar(
-            point.x,
-            point.y,
-            yerr=point.spread or None,
-            fmt=style["marker"],
-            capsize=2,
-            ms=6,
-            color=style["color"] if point in special else OTHERS,
-            elinewidth=0.8,
-            zorder=style["zorder"],
-        )
-    axes.step(
-        [p.x for p in front], [p.y for p in front], where="post", color=OTHERS, lw=1, zorder=1
-    )
-    axes.set_xscale("log")
-    ticked(axes.xaxis)
-    axes.margins(x=0.12, y=0.12)
-    axes.grid()
-    beside(axes, special, [point for point in points if point not in special])
 
 
 def at_ends(axes: Any, ends: Sequence[tuple[str, float, float, Any]], gap: float) -> None:
@@ -260,32 +216,6 @@ def spread(
     steps = np.concatenate([[0.0], np.cumsum(apart)])
     moved = isotonic_regression(np.asarray(places) - steps).x
     return np.clip(moved, 0, max(0.0, 1 - steps[-1])) + steps
-
-
-def beside(axes: Any, points: Sequence[Point], others: Sequence[Point] = ()) -> None:
-    """Put a name near every point: within the axes, off other names, error bars and points, those
-    without a name too."""
-    from adjustText import adjust_text
-    from matplotlib.transforms import Bbox
-
-    axes.figure.draw_without_rendering()  # fixes the layout
-    letters = {"color": INK, "ha": "center", "va": "center"}
-    names = [
-        axes.text(*p[:3], parse_math=False, fontweight=weight(p.name), **letters) for p in points
-    ]
-    for name in names:
-        name.set_in_layout(False)  # names must not change the layout they are placed in
-    bars = [Bbox([(p.x, p.y - p.spread), (p.x, p.y + p.spread)]) for p in (*points, *others)]
-    adjust_text(
-        names,
-        objects=bars,
-        ax=axes,
-        iter_lim=500,
-        force_text=(0.3, 0.6),
-        expand=(1.3, 1.8),
-        prevent_crossings=False,
-        arrowprops=LEADER,
-    )
 
 
 def weight(name: str) -> str:
