@@ -6,10 +6,11 @@ import csv
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 from rich.console import Console
 from rich.progress import BarColumn, Progress
@@ -220,15 +221,24 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
     for group in ("optimizer", "schedule", "callbacks"):
         if (chosen := spelt(run.chosen.get(group))) != "none":
             print(f"{group:<11}{chosen}")
+    for note in notes_on(run, prepared):
+        print(f"note: {note}")
+
+
+def notes_on(run: Run, prepared: Prepared) -> Iterator[str]:
+    """Say what is allowed but seldom meant."""
+    recipe, test = run.protocol.recipe, prepared.split("test").scored_labels()
     if recipe.warmup > recipe.steps:
-        print(f"note: the warm-up of {recipe.warmup} steps is longer than the training")
+        yield f"the warm-up of {recipe.warmup} steps is longer than the training"
     if cut := prepared.facts["splits"]["train"]["truncated"]:
-        print(
-            f"note: {cut:,} training examples are longer than {prepared.facts['width']:,} tokens "
+        yield (
+            f"{cut:,} training examples are longer than {prepared.facts['width']:,} tokens "
             "and are cut there"
         )
     if recipe.batch > (n := len(prepared.split("train"))):
-        print(f"note: a batch of {recipe.batch} repeats the {n} training examples")
+        yield f"a batch of {recipe.batch:,} repeats the {n:,} training examples"
+    if len(test) > 1 and np.all(test == test[0]):
+        yield "all labels of the test examples are the same, so the score tells nothing"
 
 
 def introduce_phase_one(run: Run) -> None:

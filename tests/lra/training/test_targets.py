@@ -18,11 +18,13 @@ from lra.base.errors import UserError
 from lra.bench.train import random_batch
 from lra.cli import main
 from lra.data import registry
+from lra.data.prepare import prepare
 from lra.metrics import Answers, Metric, Target, metric
 from lra.results.audit import PROVEN, RECOMPUTED, TRUSTED, check_records
 from lra.results.record import load_records
 from lra.settings.compose import Run
 from lra.training import run as runner
+from lra.training.progress import notes_on
 
 from ..conftest import SMALL
 from .test_checkpoints import Killed, folder_of, kill_at
@@ -251,3 +253,26 @@ def test_a_step_on_random_targets_has_a_loss(name: str, tmp_path: Path):
     batch = random_batch(run, torch.device("cpu"))
     loss = runner.build(run).training_step(batch, 0)
     assert 0 < float(loss.detach()) < float("inf")
+
+
+@pytest.mark.parametrize("targets", ["classes", "tokens", "numbers", "labels"])
+def test_notes_on_equal_labels_and_on_a_large_batch(tmp_path: Path, targets: str) -> None:
+    ids = np.random.default_rng(0).integers(1, 4, (20, 12))
+    shape = {"classes": (20,), "tokens": (20, 12), "numbers": (20,), "labels": (20, 3)}[targets]
+    dtype = float if targets == "numbers" else int
+    varied, equal = np.zeros(shape, dtype), np.ones(shape, dtype)
+    varied[::2] = 1
+    said = []
+    for name, labels in (("differ", varied), ("same", equal)):
+        more = {"metrics": ["rmse"]} if targets == "numbers" else {}  # equal ones have no R2
+        parts = [(ids, varied), (ids, varied), (ids, labels)]
+        data.from_arrays(name, *parts, targets=targets, **more)
+        run = run_of(tmp_path, name, "protocol.recipe.batch=21")
+        prepared = prepare(run.task, max_length=0, data_dir=tmp_path / "data")
+        said.append(list(notes_on(run, prepared)))
+    repeats = "a batch of 21 repeats the 20 training examples"
+    assert said[0] == [repeats]
+    assert said[1] == [
+        repeats,
+        "all labels of the test examples are the same, so the score tells nothing",
+    ]
