@@ -103,7 +103,7 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
         row, column = mixed.idxmax()
         raise UserError(
             f"runs of {row} on {column} differ in settings that no row shows; name them in `vary` "
-            "(docs/results.md)"
+            "(docs/tables.md)"
         )
     # Larger is better, of scores and of what they are compared with.
     cells["sign"] = cells["higher_is_better"].map({True: 1, False: -1}).astype(int)
@@ -216,7 +216,7 @@ def refuse_mixtures(
     if lines:
         raise UserError(
             f"table '{name}' would mix runs that cannot be compared; narrow it with `where`, or "
-            "export them to different files (docs/results.md). They differ:\n  "
+            "export them to different files (docs/tables.md). They differ:\n  "
             + "\n  ".join(lines)
         )
 

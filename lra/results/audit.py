@@ -2,7 +2,7 @@
 
 A record is *proven* if its score and loss follow from its answers and the answers' labels are
 those of the prepared data; *recomputed* if they follow from the answers, but the data are not at
-hand; *trusted* if it has no answers, or a metric that is not known here. docs/results.md says what
+hand; *trusted* if it has no answers, or a metric that is not known here. docs/records.md says what
 this does and does not show.
 """
 
