@@ -74,7 +74,8 @@ def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) ->
     phase = run.pretrain.name if run.pretrain.is_the_run else None
     usual = {key: option.default for key, option in luna.options(run.attention["name"]).items()}
     options = usual | AROUND | run.attention  # a budget's method names none of these
-    facts = repr((run.task, sorted(options.items()), run.model, run.protocol, phase))
+    of_network = {k: v for k, v in vars(run.protocol).items() if k not in ("recipe", "evaluation")}
+    facts = repr((run.task, sorted(options.items()), run.model, of_network, phase))
     key, masked = (luna.get(run.attention["name"]), facts), run.protocol.data.mask is not Mask.none
     if key not in _counts:
         with without_compiler():

@@ -216,8 +216,7 @@ def refuse_mixtures(
     if lines:
         raise UserError(
             f"table '{name}' would mix runs that cannot be compared; narrow it with `where`, or "
-            "export them to different files (docs/tables.md). They differ:\n  "
-            + "\n  ".join(lines)
+            "export them to different files (docs/tables.md). They differ:\n  " + "\n  ".join(lines)
         )
 
 

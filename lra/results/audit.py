@@ -300,10 +300,11 @@ def _cost(record: Record) -> Iterator[str]:
     networks: list[tuple[str, dict[str, Any], Any]] = [("network", compute, None)]
     if reference not in (None, NUMBERS):
         networks.append(("budget", budget, {"name": reference}))
+    run = None
     for what, stated, attention in networks:
         try:
             with readable(record.path, "its network cannot be built here, so its cost is trusted"):
-                run = read_experiment(record["settings"], record["seed"])
+                run = run or read_experiment(record["settings"], record["seed"])
                 counts[what] = count_run(run, attention)
         except UserError as error:
             print(f"  {record.run}: {error}", flush=True)

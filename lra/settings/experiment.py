@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from lra import data
@@ -86,10 +88,16 @@ def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
     )
 
 
-def _typed(schema: type, values: Any) -> Any:
+def _typed(schema: type, values: dict[str, Any]) -> Any:
+    return deepcopy(_typed_once(schema, json.dumps(values, sort_keys=True)))
+
+
+@cache
+def _typed_once(schema: type, values: str) -> Any:
+    """Checking takes 10 ms, and thousands of records have the same settings."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), values))
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), json.loads(values)))
 
 
 def plain(value: Any) -> Any:

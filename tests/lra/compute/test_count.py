@@ -336,3 +336,21 @@ def test_the_method_of_the_budget_is_counted_once(monkeypatch):
     monkeypatch.setattr("lra.compute.count._measured", lambda *_: pytest.fail("counted again"))
     options = {key: value for key, value in run.attention.items() if key not in AROUND}
     assert count_run(run, options) is first
+
+
+def test_runs_that_differ_in_their_recipe_share_a_count(monkeypatch):
+    """And no others do: every setting of a network has a count of its own."""
+    words = ("task=listops", "attention=linear", "model.n_layers=1")
+    first = count_run(composed(*words))
+    for word in (
+        "model.mlp_dim=64",
+        "protocol.data.pad_to=2080",
+        "protocol.style.positions=rope",
+        "protocol.style.pooling=cls",
+        "protocol.data.mask=none",
+        "attention.dwc=conv1d",
+    ):
+        assert count_run(composed(*words, word)) is not first, word
+    monkeypatch.setattr("lra.compute.count._measured", lambda *_: pytest.fail("counted again"))
+    other = composed(*words, "protocol.recipe.lr=0.5", "protocol.evaluation.every=7", "seed=9")
+    assert count_run(other) is first

@@ -139,7 +139,8 @@ def test_a_sweep_keeps_scores_and_answers_under_new_names(tmp_path: Path):
     assert {"gate": "none", "normalise": "sum"}.items() <= linear["attention"].items()
     assert luna.answers.digests() == right.digests()
     assert linear.run.endswith("-a1-seed-3-attempt-2")
-    rows = dict(list(csv.reader(names.open(encoding="utf-8")))[1:])
+    with names.open(encoding="utf-8", newline="") as file:
+        rows = dict(list(csv.reader(file))[1:])
     assert rows == {migrate.old_name(old): luna.run, migrate.old_name(other): linear.run}
 
     before = path.read_bytes()

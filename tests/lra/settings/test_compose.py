@@ -22,7 +22,7 @@ from lra.base.errors import UserError, readable
 from lra.base.places import CONFIGS
 from lra.settings.compose import check_again, check_settings, command_of, compose
 from lra.settings.errors import guard
-from lra.settings.experiment import plain
+from lra.settings.experiment import plain, read_experiment
 from lra.settings.presets import AROUND, NO_OPTIONS, usual_options
 from lra.settings.ranges import RANGES
 from lra.settings.run import Run
@@ -424,3 +424,11 @@ def test_a_run_of_python_knows_its_words_and_is_checked_again():
     run.protocol.recipe.lr = "fast"
     with pytest.raises(UserError, match="lr must be a number, got 'fast'"):
         check_again(run)
+
+
+def test_experiments_of_equal_settings_share_nothing():
+    """They are checked once, and a change of one is no change of another."""
+    settings = compose(["task=listops", "attention=linear"]).experiment.settings()
+    one, two = (read_experiment(settings, seed) for seed in (1, 2))
+    one.protocol.recipe.lr, one.model.d_model = 0.5, 8
+    assert two.settings() == settings == read_experiment(settings, 1).settings()
