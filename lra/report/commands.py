@@ -133,24 +133,30 @@ def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
 
 def _write(files: dict[Path, str], stale: set[Path]) -> None:
     """Write these files, and remove tables that no longer have records."""
-    for path, text in files.items():
+    changed = _changed(files)
+    for path in changed:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode())
+            write_atomically(path, files[path].encode())
         print(path)
     for path in sorted(stale):
         path.unlink()
         print(f"{path} removed, because no record belongs to it")
+    print(f"{len(changed)} of {len(files)} files written, the others are what the records give")
+
+
+def _changed(files: dict[Path, str]) -> list[Path]:
+    """Those that are not on disk as they are here."""
+    return [
+        path
+        for path, text in files.items()
+        if not path.exists() or path.read_bytes() != text.encode()
+    ]
 
 
 def _check(files: dict[Path, str], stale: set[Path]) -> None:
     """Exit with code 1 and the names of the files that differ from what the records give."""
-    wrong = stale | {
-        path
-        for path, text in files.items()
-        if not path.exists() or path.read_bytes() != text.encode()
-    }
-    if wrong:
+    if wrong := stale | {*_changed(files)}:
         print(*sorted(wrong), sep="\n")
         print(f"{len(wrong)} files are not what the records give: lra table --write")
         raise SystemExit(1)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import listops
 import numpy as np
 import pandas as pd
+import states
 
 import lra
 from lra.bench.result import BenchResult, title_of
@@ -36,6 +37,7 @@ FINDINGS = {
     "divided": "Normalising instead of dividing by the sum of weights lets signed LUNA recall more",
     "listops-depth": "Where expressions are nested, no attention is better than reading the root's "
     "own digits",
+    "states": states.FINDING,
     "seeds": "Methods that differ much on recall hardly differ on Image and short ListOps",
 }
 N, PAIRS = 4096, 64  # tokens whose cost is shown beside the recall of these pairs
@@ -300,6 +302,7 @@ TABLED = {
     "divided": draw_divided,
     "seeds": draw_seeds,
     "dead-queries": draw_dead,
+    "states": lambda _, tables, out: states.draw(tables, out),
 }
 
 if __name__ == "__main__":

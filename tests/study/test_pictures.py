@@ -27,7 +27,7 @@ from lra.report.table import Table
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 MOST = 15
-SCRIPTS = ("pictures", "listops", "trained")
+SCRIPTS = ("pictures", "listops", "states", "trained")
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +162,22 @@ def test_findings_hold(study: dict[str, ModuleType], made: dict[str, Table]):
     assert max(np.ptp(short[few]), np.ptp(image[few])) < 6 < 20 < np.ptp(recall[few])
 
 
+def test_the_finding_on_states_holds(study: dict[str, ModuleType], made: dict[str, Table]):
+    states = study["states"]
+    kept = {row: state for row, state in states.states_of(made).items() if state.isdigit()}
+    signed, gated = states.Row("luna", (("nonneg", False),)), states.Row("gated_deltanet", ())
+    half = states.Row("luna", (("nonneg", False), ("M", 4)))
+    assert int(kept[gated]) < int(kept[half]) < int(kept[signed])
+    latest = [states.cells_of(made[name], "forgetting") for name in ("no_way_out", "latest_longer")]
+    others = [cells[signed]["values"] for cells in latest]
+    assert max(map(max, others)) < min(latest[0][gated]["values"])
+    gates = ("lion", "gla", "gated_deltanet", "hydra")
+    for name, column in states.PANELS["recall of 64 pairs"]:
+        cells = states.cells_of(made[name], column)
+        maps = max(cells[row]["score"] for row in cells if row in (signed, half))
+        assert max(np.mean(cells[row]["values"]) for row in cells if row.attention in gates) < maps
+
+
 def test_findings_on_recipes_and_projections_hold(made: dict[str, Table]):
     effects = made["recipe_listops"].effects
     pretrained = effects[effects["setting"] == "pretrain"]
@@ -176,7 +192,7 @@ def test_findings_on_recipes_and_projections_hold(made: dict[str, Table]):
             assert at["trained"]["error"] > max(at["trained"]["redrawn"])
 
 
-@pytest.mark.parametrize("name", ["costs", "divided", "seeds", "dead-queries"])
+@pytest.mark.parametrize("name", ["costs", "divided", "seeds", "dead-queries", "states"])
 def test_pictures_of_tables_are_drawn(
     name: str, study: dict[str, ModuleType], made: dict[str, Table], drawn: list[Figure]
 ):

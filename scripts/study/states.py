@@ -1,0 +1,80 @@
+"""The picture of mixers: every seed of each method on three tasks, by the size of its state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lra.figures.style import NOTE, save_figure
+from lra.looks import look_of
+from lra.report.table import Table
+
+FINDING = (
+    "On recall no gate is shown to beat feature maps; where the latest value counts, Gated "
+    "DeltaNet leads with a smaller state"
+)
+# Of each panel its title, and where its seeds are from: the usual steps, and more of them.
+PANELS = {
+    "recall of 64 pairs": [("mixers", "pairs=64"), ("mixers_longer", "recall")],
+    "the latest value": [("no_way_out", "forgetting"), ("latest_longer", "forgetting")],
+    "short ListOps": [("mixers_listops", "listops")],
+}
+# Options that tell the rows of a method apart, with what is usual.
+TELLING = {"nonneg": True, "decay": "selective", "M": 8}
+
+
+class Row(NamedTuple):
+    attention: str
+    options: tuple[tuple[str, Any], ...]  # those of TELLING that are not usual
+
+
+def cells_of(table: Table, column: str) -> dict[Row, Any]:
+    cells = {}
+    for _, cell in table.column(column).iterrows():
+        options = dict(cell["options"])
+        unusual = {k: options[k] for k, usual in TELLING.items() if options.get(k, usual) != usual}
+        cells[Row(cell["attention"], tuple(unusual.items()))] = cell
+    return cells
+
+
+def states_of(tables: dict[str, Table]) -> dict[Row, str]:
+    """What a head keeps between tokens, of all rows, from the smallest up."""
+    states: dict[Row, str] = {}
+    for parts in PANELS.values():
+        for name, column in parts:
+            for row, cell in cells_of(tables[name], column).items():
+                states.setdefault(row, str(cell["state"]))  # that of recall, if it ran there
+
+    def size(row: Row) -> tuple[float, Row]:
+        return (float(states[row]) if states[row].isdigit() else float("inf")), row
+
+    return {row: states[row] for row in sorted(states, key=size)}
+
+
+def draw(tables: dict[str, Table], out: Path) -> list[Path]:
+    states = states_of(tables)
+    places = {row: y for y, row in enumerate(states)}
+
+    def fill(figure: Any) -> None:
+        panels = figure.subplots(1, len(PANELS), sharey=True)
+        for axes, (title, parts) in zip(panels, PANELS.items(), strict=True):
+            for (name, column), full in zip(parts, (False, True), strict=False):
+                for row, cell in cells_of(tables[name], column).items():
+                    colour = look_of(row.attention).colour
+                    face = colour if full else "none"
+                    heights = [places[row]] * len(cell["values"])
+                    axes.plot(cell["values"], heights, "o", ms=4.5, mfc=face, color=colour)
+            name, column = parts[0]
+            axes.axvline(tables[name].column(column)["rule"].iloc[0], color=NOTE, lw=1, ls=":")
+            axes.set(title=title, xlim=(0, 60 if "ListOps" in title else 104))
+            axes.grid()
+        names = [look_of(row.attention, dict(row.options)).name for row in states]
+        both = zip(names, states.values(), strict=True)
+        panels[0].set_yticks(range(len(states)), [f"{name}   {state:>5}" for name, state in both])
+        figure.supxlabel("test accuracy, %", fontsize=9)
+
+    title = (
+        f"{FINDING}\n○ a seed   ● a seed after three or four times the steps   dotted: the best "
+        "rule. Beside a name: how many numbers a head keeps between tokens."
+    )
+    return save_figure(out / "states", fill, title, 1.4 + 0.22 * len(states))
