@@ -40,7 +40,7 @@ pre, code { background: #8882; font-size: 85%; }"""
 COMMANDS = (
     ("lra", "lra"),
     ("train", "lra train --help"),
-    ("table", "lra table --runs results/records/leaderboard_short.jsonl"),
+    ("table", "lra table --runs results/records/campaign/mixers.jsonl --task listops"),
     ("list", "lra list"),
     ("compare", "lra compare hedgehog linear --runs results/records/laptop.jsonl"),
     ("error", "lra train experiment=dmo attention=lnear attention.M=9"),

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from lra.figures import points as dots
 from lra.figures import style as look
-from lra.figures.points import Point, beside
 from lra.figures.words import TITLES
 from lra.looks import LUNA, WORDS, look_of, word_of
 from lra.report import render
@@ -100,7 +100,7 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
-        points = [Point(x, y, look_of(name).name) for name, x, y in ranks.itertuples()]
+        points = [dots.Point(x, y, look_of(name).name) for name, x, y in ranks.itertuples()]
         for (x, y, *_), style in zip(points, map(look.style_of, ranks.index), strict=True):
             axes.plot(x, y, marker=style["marker"], color=style["color"], ms=7)
         axes.plot([1, len(ranks)], [1, len(ranks)], color=look.OTHERS, lw=0.8, ls=":", zorder=1)
@@ -108,7 +108,7 @@ def write_agreement(table: Table, folder: Path) -> list[Path]:
         axes.set_xlabel(f"rank on {best['column']} (right: better)")
         axes.set_ylabel(f"rank on {best['with']}, {table.spec.against} (up: better)")
         axes.grid()
-        beside(axes, points)
+        dots.beside(axes, points)
 
     stem = folder / f"{table.spec.name}-against-{table.spec.against}"
     return look.save_figure(stem, fill, title, height=5)

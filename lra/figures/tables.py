@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from lra.base.errors import UserError
+from lra.figures import points as dots
 from lra.figures import style as look
 from lra.figures.effects import write_agreement, write_effects
 from lra.figures.grids import across_page, draw_grids
-from lra.figures.points import Point, draw_front
 from lra.figures.words import AXES, axis_of
 from lra.looks import in_words, look_of
 from lra.report.commands import tables_of
@@ -143,11 +143,11 @@ def compute(figure: Any, table: Table, column: str) -> None:
     numbers = cells[["gflops", "score", "deviation"]].fillna(0).to_numpy()
     looks = _looks(table, cells.index, list(cells.index))
     points = [
-        Point(x, y, name, spread)
+        dots.Point(x, y, name, spread)
         for (_, name, _), (x, y, spread) in zip(looks, numbers, strict=True)
     ]
     known = [i for i, row in enumerate(cells.index) if cells["attention"][row] in CURATED]
-    draw_front(axes, points, [style for *_, style in looks], known)
+    dots.draw_front(axes, points, [style for *_, style in looks], known)
     axes.set(xlabel="GFLOPs per example, forward", ylabel=axis_of(cells))
 
 

@@ -20,9 +20,9 @@ import lra
 from lra.bench.result import BenchResult, title_of
 from lra.data.prepare import with_fingerprint
 from lra.data.registry import get
+from lra.figures import points as dots
 from lra.figures import style as look
 from lra.figures.bench import costs_of
-from lra.figures.points import Point, draw_front
 from lra.figures.style import INK, NOTE, OTHERS, save_figure
 from lra.looks import LUNA, WORDS, look_of
 from lra.report.commands import tables_of
@@ -96,7 +96,7 @@ def draw_costs(results: Path, tables: Tables, out: Path) -> list[Path]:
     shown = cells.loc[[look_of(method).name for method in cost]]
     numbers = shown[["score", "deviation"]].fillna(0).itertuples(name=None)
     points = [
-        Point(x, score, name, spread)
+        dots.Point(x, score, name, spread)
         for x, (name, score, spread) in zip(cost.values(), numbers, strict=True)
     ]
 
@@ -104,7 +104,7 @@ def draw_costs(results: Path, tables: Tables, out: Path) -> list[Path]:
         axes = figure.subplots()
         known = [i for i, method in enumerate(cost) if method in NAMED]
         axes.axhline(cells["rule"].iloc[0], color=NOTE, lw=1, ls=":")
-        draw_front(axes, points, [look.style_of(method) for method in cost], known)
+        dots.draw_front(axes, points, [look.style_of(method) for method in cost], known)
         axes.set(xlabel=title, ylabel="recall, %")
 
     heading = (

@@ -208,11 +208,13 @@ def results(clone: Path) -> Path:
     """In place of all results, whose figures take a minute, one table and its records."""
     (clone / "results").unlink()
     folder = clone / "results"
-    (folder / "records").mkdir(parents=True)
-    for record in (REPOSITORY / "results/records").glob("leaderboard_short.*"):
-        shutil.copy(record, folder / "records")
+    (folder / "records/campaign").mkdir(parents=True)
+    for name in ("campaign/mixers", "short_luna"):
+        for ending in ("jsonl", "npz"):
+            record = f"records/{name}.{ending}"
+            shutil.copy(REPOSITORY / "results" / record, folder / record)
     every = yaml.safe_load((REPOSITORY / "results/tables.yaml").read_text(encoding="utf-8"))
-    one = [table for table in every if table["name"] == "leaderboard_short"]
+    one = [table for table in every if table["name"] == "mixers_listops"]
     (folder / "tables.yaml").write_text(yaml.safe_dump(one), encoding="utf-8")
     shutil.copy(REPOSITORY / "results/README.md", folder)
     return folder
