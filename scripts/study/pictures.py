@@ -150,8 +150,9 @@ def in_all(tables: Tables) -> list[str]:
 
 
 def by_method(table: Table, column: str) -> pd.DataFrame:
-    """The cells of methods as published, and of LUNA with signed outputs, by name."""
+    """The cells of methods as published, and of LUNA with signed outputs, by name; all divided."""
     cells = table.column(column)
+    cells = cells[[options.get("normalise", "sum") == "sum" for options in cells["options"]]]
     signed = [options.get("nonneg", True) is False for options in cells["options"]]
     other = [options.get("nonneg", True) not in (True, False) for options in cells["options"]]
     cells = cells.set_index(
