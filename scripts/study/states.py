@@ -10,13 +10,17 @@ from lra.looks import look_of
 from lra.report.table import Table
 
 FINDING = (
-    "On recall no gate is shown to beat feature maps; where the latest value counts, Gated "
-    "DeltaNet leads with a smaller state"
+    "On recall no gate is shown to beat feature maps; where the latest value counts, the delta "
+    "rule leads with a smaller state"
 )
-# Of each panel its title, and where its seeds are from: the usual steps, and more of them.
+# Of each panel its title, and the tables and columns that its seeds are from.
 PANELS = {
     "recall of 64 pairs": [("mixers", "pairs=64"), ("mixers_longer", "recall")],
-    "the latest value": [("no_way_out", "forgetting"), ("latest_longer", "forgetting")],
+    "the latest value": [
+        ("no_way_out", "forgetting"),
+        ("latest_gate", "forgetting"),
+        ("latest_longer", "forgetting"),
+    ],
     "short ListOps": [("mixers_listops", "listops")],
 }
 # Options that tell the rows of a method apart, with what is usual.
@@ -58,10 +62,10 @@ def draw(tables: dict[str, Table], out: Path) -> list[Path]:
     def fill(figure: Any) -> None:
         panels = figure.subplots(1, len(PANELS), sharey=True)
         for axes, (title, parts) in zip(panels, PANELS.items(), strict=True):
-            for (name, column), full in zip(parts, (False, True), strict=False):
+            for name, column in parts:
                 for row, cell in cells_of(tables[name], column).items():
                     colour = look_of(row.attention).colour
-                    face = colour if full else "none"
+                    face = colour if name.endswith("_longer") else "none"
                     heights = [places[row]] * len(cell["values"])
                     axes.plot(cell["values"], heights, "o", ms=4.5, mfc=face, color=colour)
             name, column = parts[0]

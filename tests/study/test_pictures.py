@@ -171,6 +171,10 @@ def test_the_finding_on_states_holds(study: dict[str, ModuleType], made: dict[st
     latest = [states.cells_of(made[name], "forgetting") for name in ("no_way_out", "latest_longer")]
     others = [cells[signed]["values"] for cells in latest]
     assert max(map(max, others)) < min(latest[0][gated]["values"])
+    alone = states.Row("deltanet", ())
+    assert kept[alone] == kept[gated]
+    ungated = states.cells_of(made["latest_gate"], "forgetting")[alone]["values"]
+    assert max(map(max, others)) < min(ungated)
     gates = ("lion", "gla", "gated_deltanet", "hydra")
     for name, column in states.PANELS["recall of 64 pairs"]:
         cells = states.cells_of(made[name], column)
