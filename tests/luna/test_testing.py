@@ -87,7 +87,7 @@ def test_the_mixer_of_contributing_is_what_it_declares(monkeypatch: pytest.Monke
     code = next(
         block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "Mixer" in block
     )
-    namespace = {"__name__": "before"}
+    namespace = {"__name__": "luna.mixers.before"}  # as if it were pasted
     exec(code, namespace)
     try:
         found = {r.name: r.problem for r in check(Case("before")) if r.problem}
