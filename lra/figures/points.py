@@ -73,7 +73,8 @@ def beside(axes: Any, points: Sequence[Point], others: Sequence[Point] = ()) -> 
     axes.figure.draw_without_rendering()  # fixes the layout
     all_points = (*points, *others)
     lines = np.concatenate([np.empty((0, 2)), *map(path_of, axes.lines)])
-    taken = Taken([box_of(axes, point) for point in all_points], len(all_points), lines, axes.bbox)
+    boxes = np.array([box_of(axes, point) for point in all_points])
+    taken = Taken(boxes, len(all_points), lines, axes.bbox)
     at = axes.transData.transform([point[:2] for point in points])
     near = np.sort(np.linalg.norm(at[:, None] - at, axis=-1), axis=1)[:, :3].sum(1)
     for i in np.argsort(near, kind="stable"):
@@ -82,7 +83,7 @@ def beside(axes: Any, points: Sequence[Point], others: Sequence[Point] = ()) -> 
         half = np.array([extent.width, extent.height]) / 2 + 2
         best = min(places(at[i], half), key=lambda place: taken.cost(i, place))
         name.set_position(best.shift * 72 / axes.figure.dpi)
-        taken.boxes += [best.box, *best.leader]
+        taken.boxes = np.vstack([taken.boxes, best.box, *best.leader])
 
 
 def write(axes: Any, point: Point) -> Any:
@@ -136,14 +137,14 @@ def places(point: np.ndarray, half: np.ndarray) -> list[Place]:
 class Taken:
     """What a name keeps off. A box is (left, bottom, right, top)."""
 
-    boxes: list[np.ndarray]  # of points, then of names and leaders
+    boxes: np.ndarray  # (n, 4), of points, then of names and leaders
     points: int  # how many of the boxes are points
     lines: np.ndarray  # (n, 2), points along drawn lines
     within: Any
 
     def cost(self, i: int, place: Place) -> float:
         """What speaks against a place for the name of the i-th point."""
-        box, boxes = place.box, np.array(self.boxes)
+        box, boxes = place.box, self.boxes
         outside = np.any(box[:2] < self.within.min) or np.any(box[2:] > self.within.max)
         covers = overlaps(box, boxes).sum()
         covers += np.mean([overlaps(part, boxes).any() for part in place.leader])

@@ -66,8 +66,8 @@ def test_a_name_keeps_off_lines_where_there_is_room(axes: Any):
     assert not bottom < axes.transData.transform((30, 50))[1] < top
 
 
-def test_the_front_s_line_is_seen(axes: Any):
-    """Of steps that matplotlib makes itself only the points would be."""
+def test_the_line_of_the_front_has_its_corners(axes: Any):
+    """Names keep off it only if its corners are points of the line: axes.step hides them."""
     names.draw_front(axes, CROWD, [{"marker": "o", "color": "k", "zorder": 3}] * len(CROWD))
     front = axes.lines[-1].get_xydata()
     assert np.all(np.any(np.diff(front, axis=0) == 0, axis=1))  # each piece flat or upright
