@@ -15,7 +15,7 @@ numbers=(tests/luna/test_*.py tests/luna/attention tests/luna/kernels tests/lra/
          tests/lra/data/*/test_generator.py tests/lra/data/test_image.py tests/lra/report/test_stats.py
          tests/lra/training/test_run.py::test_the_first_losses_are_the_golden_ones)
 surroundings=(tests/lra/data tests/lra/report tests/lra/training/test_run.py tests/lra/training/test_checkpoints.py
-              tests/lra/sweeps/test_status.py tests/lra/settings/test_compose.py tests/luna/kernels)
+              tests/lra/sweeps/test_status.py tests/lra/settings tests/luna/kernels)
 few=(tests/lra/training/test_run.py::test_the_first_losses_are_the_golden_ones
      tests/lra/data/listops/test_generator.py tests/lra/data/pathfinder/test_generator.py
      tests/lra/report/test_stats.py)
