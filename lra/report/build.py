@@ -22,7 +22,7 @@ def build_all(specs: Sequence[TableSpec], runs: pd.DataFrame, folder: Path) -> l
     tables: dict[str, Table] = {}
     for spec in specs:
         if not (chosen := selected(spec, runs, folder)).empty:
-            tables[spec.name] = build(spec, chosen, folder.parent)
+            tables[spec.name] = build(spec, chosen, folder.parent, known=runs)
     for table in tables.values():
         if table.spec.against in tables:
             table.agreements = agreements(table, tables[table.spec.against])

@@ -1,32 +1,107 @@
-"""Columns whose runs are of two kinds: those that learned to do something, and those that did not.
+"""Columns whose runs may leap: some learned to do something, others did not, or not yet.
 
-Where a run either leaps or stays, three seeds of one kind look like certainty, and a test of means
-marks equal rows in up to half of such columns. Here the rows are compared by how many of their
-seeds leapt. scripts/study/significance.py simulates both; docs/significance.md has the result.
+There seeds do not scatter about one value, so that three of one kind look like certainty, and a
+test of means marks equal rows in up to half of such columns. So a mark needs a second test, which
+asks nothing of how scores are distributed: scores are dealt out to the rows again and again.
+scripts/study/significance.py simulates both; docs/significance.md has the result.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 Array = np.ndarray
 
 BETWEEN = 0.05  # the most scores that lie in the middle third of the way from one kind to the other
-APART = 5.0  # the least distance of the kinds, in standard deviations of seeds of one kind
+APART = 5.0  # the least gap of a leap, in standard deviations
 FAR = 0.25  # the least distance of the kinds, of that between a constant answer and the best score
-RATES = np.linspace(0, 1, 201)[1:-1]  # chances of a leap that are tried
-SAME = 1e-9  # rates k/n that are equal may differ by rounding
+DEALS = 1999  # how often the scores of a column are dealt out; with the true one 2,000
+
+
+# ---------------------------------------------------------------------- columns that may hold leaps
+
+
+def may_hold_leaps(samples: Sequence[Sequence[float]], noise: Array) -> bool:
+    """Whether two seeds of a row lie further apart than drawing the test examples again explains
+    (`noise`, one a row), with seeds of two rows or more on both sides of this gap. A single row on
+    one side is a noisy row, which the test of means judges by its own variance."""
+    least, most = (np.array([f(values) for values in samples]) for f in (min, max))
+    for values in samples:
+        scores = np.sort(np.asarray(values, float))
+        gaps = np.diff(scores)
+        for i in np.flatnonzero(gaps > APART * np.max(noise)):
+            middle = (scores[i] + scores[i + 1]) / 2
+            if min((least < middle).sum(), (most > middle).sum()) > 1:
+                return True
+    return False
+
+
+def p_lower(samples: Sequence[Sequence[float]]) -> Array:
+    """p-values of "this row is no lower than those above it", for the rows of a column: how often a
+    row is as low if all scores of the column are dealt out anew. So it holds whatever the scores
+    look like, as long as equal rows draw from one distribution, and for the lowest of all rows.
+
+    A row is as low as its mean rank is below that of the best k rows, in standard errors, for the k
+    that makes this largest: k = 1 finds a single winner, all other rows find a single loser."""
+    sizes = np.array([len(values) for values in samples])
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    ranks = pd.Series(np.concatenate([np.asarray(v, float) for v in samples])).rank().to_numpy()
+    member = (row[:, None] == np.arange(len(sizes))).astype(float)  # (scores, rows)
+    rng = np.random.default_rng(0)  # the same column always gives the same values
+    dealt = rng.permuted(np.broadcast_to(ranks, (DEALS, len(ranks))), axis=1)
+    lowest = _how_low(dealt @ member, sizes).max(-1)  # (deals,)
+    found = _how_low((ranks @ member)[None], sizes)[0]  # (rows,)
+    return (1 + (lowest[:, None] >= found - 1e-9).sum(0)) / (1 + DEALS)
+
+
+def _how_low(sums: Array, sizes: Array) -> Array:
+    """By how many standard errors each row lies below the best rows (columns, rows)."""
+    order = np.argsort(-sums / sizes, axis=-1, kind="stable")
+    ranked, n = np.take_along_axis(sums, order, -1), sizes[order]
+    means, total = ranked / n, n.cumsum(-1)
+    above = (ranked.cumsum(-1) / total)[..., :, None] - means[..., None, :]  # (.., k, row)
+    errors = above / np.sqrt(1 / total[..., :, None] + 1 / n[..., None, :])
+    is_above = np.triu(np.ones((len(sizes), len(sizes)), bool), 1)
+    low = np.empty_like(means)
+    np.put_along_axis(low, order, np.where(is_above, errors, -np.inf).max(-2), -1)
+    return low
+
+
+# ---------------------------------------------------------------------- two kinds of runs
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """The mean scores of runs that stayed, and of those that leapt."""
+
+    low: float
+    high: float
+
+    @property
+    def limit(self) -> float:
+        return (self.low + self.high) / 2
+
+    def between(self, scores: Array) -> Array:
+        """Which scores lie in the middle third of the way."""
+        third = (self.high - self.low) / 3
+        return (scores > self.low + third) & (scores < self.high - third)
+
+    def has_both(self, scores: Sequence[float]) -> bool:
+        """Whether runs of a row are of both kinds, and none is on its way."""
+        array = np.asarray(scores, float)
+        return bool(array.min() < self.limit < array.max() and not self.between(array).any())
 
 
 def two_kinds(
     samples: Sequence[Sequence[float]], *, noise: float = 0.0, floor: float | None = None
-) -> float | None:
-    """The score between the two kinds of runs of a column, one sample a row; None where its scores
-    are not of two kinds. `noise` is that of drawing the test examples again, `floor` the score of
-    the same answer to everything.
+) -> Kinds | None:
+    """The two kinds of runs of a column, one sample a row; None where its scores are not of two
+    kinds. `noise` is that of drawing the test examples again, `floor` the score of the same answer
+    to everything.
 
     They are, if the split with the largest variance between its sides leaves almost nothing in the
     middle, its sides are far apart beside the seeds of a row on one side, beside the noise and the
@@ -35,19 +110,16 @@ def two_kinds(
     scores = np.sort(np.concatenate([np.asarray(values, float) for values in samples]))
     if scores[0] == scores[-1]:
         return None
-    low, high = _sides(scores)
-    third = (high - low) / 3
-    middle = (scores > low + third) & (scores < high - third)
-    stayed = [min(values) <= low + third for values in samples]
-    leapt = [max(values) >= high - third for values in samples]
-    both = [a and b for a, b in zip(stayed, leapt, strict=True)]
-    if middle.mean() > BETWEEN or min(sum(stayed), sum(leapt)) < 2 or not any(both):
+    kinds = Kinds(*_sides(scores))
+    stayed = sum(min(values) < kinds.limit for values in samples)
+    leapt = sum(max(values) > kinds.limit for values in samples)
+    mixed = any(kinds.has_both(values) for values in samples)
+    if kinds.between(scores).mean() > BETWEEN or min(stayed, leapt) < 2 or not mixed:
         return None
-    limit, apart = (low + high) / 2, high - low
-    deviation = _deviation_within(samples, limit)
+    deviation, apart = _deviation_within(samples, kinds.limit), kinds.high - kinds.low
     if deviation is None or apart < APART * max(deviation, noise):
         return None
-    return None if floor is not None and apart < FAR * (scores[-1] - floor) else float(limit)
+    return None if floor is not None and apart < FAR * (scores[-1] - floor) else kinds
 
 
 def _sides(scores: Array) -> tuple[float, float]:
@@ -71,40 +143,3 @@ def _deviation_within(samples: Sequence[Sequence[float]], limit: float) -> float
                 squares += float(np.square(side - side.mean()).sum())
                 freedom += len(side) - 1
     return (squares / freedom) ** 0.5 if freedom else None
-
-
-def p_fewer(leapt: Array, seeds: Array) -> Array:
-    """p-values of "no row leaps more often than this one", for the rows of a column: the chance
-    that the rates of *any* two rows differ by as much as this one's and the highest, if all leap
-    with one chance, whichever it is. So it holds for the choice of the best row and of the one that
-    is marked, and no correction comes after it. Rows that leap less often than the others only
-    bring the highest rate down."""
-    rates = leapt / seeds
-    return np.array([chance_of_gap(seeds, gap) for gap in rates.max() - rates])
-
-
-def chance_of_gap(seeds: Array, gap: float) -> float:
-    """The chance that the highest and the lowest of binomial rates lie `gap` apart or more, with
-    the chance of a leap that makes it largest (an exact, unconditional test)."""
-    if gap <= SAME:
-        return 1.0
-    rows = Counter(int(n) for n in seeds)
-    kinds = {n: _binomial(n) for n in rows}
-    smaller = np.zeros_like(RATES)  # the chance of a smaller gap, summed over the lowest rate
-    for lowest in sorted({k / n for n in rows for k in range(n + 1)}):
-        at_least, above = np.ones_like(RATES), np.ones_like(RATES)
-        for n, times in rows.items():
-            rate = np.arange(n + 1) / n
-            near = rate < lowest + gap - SAME
-            at_least *= kinds[n][:, near & (rate > lowest - SAME)].sum(1) ** times
-            above *= kinds[n][:, near & (rate > lowest + SAME)].sum(1) ** times
-        smaller += at_least - above
-    return float((1 - smaller).max())
-
-
-def _binomial(n: int) -> Array:
-    """The chances (RATES, n + 1) of 0 to n leaps."""
-    from scipy.special import comb
-
-    k = np.arange(n + 1)
-    return comb(n, k) * RATES[:, None] ** k * (1 - RATES[:, None]) ** (n - k)

@@ -114,17 +114,20 @@ def comparisons(table: Table) -> Iterator[str]:
     seeds = table.cells["seeds"]
     if len(table.rows) < 2:
         return
-    if seeds.max() < 2:
-        yield "Single seeds: no row is marked, because their differences may be chance."
+    if seeds.max() < stats.LEAST_SEEDS:
+        yield f"No row is marked: {stats.FEW}"
         return
     yield f"Bold: the best mean of its column. {stats.NOTE}"
     for column in table.columns:
-        if limit := limit_between_kinds(table.column(column)):
-            yield stats.LEAPS.format(column=column, limit=limit)
+        cells = table.column(column)
+        if cells["leaps"].any():
+            yield stats.LEAPS.format(column=column)
+        if limit := limit_between_kinds(cells):
+            yield stats.KINDS.format(column=column, limit=limit)
     if table.spec.effects and of_both_kinds(table.cells).any():
         yield "Effects leave out rows with seeds of both kinds."
-    if (seeds == 1).any():
-        yield "Rows with a single seed are not compared: differences may be chance."
+    if (seeds < stats.LEAST_SEEDS).any():
+        yield stats.FEW.capitalize()
     for column in table.columns:
         needs = table.column(column)["needs"].dropna().astype(int)
         rows = ", ".join(

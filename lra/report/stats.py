@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from lra.report.leaps import p_fewer, two_kinds
+from lra.report.leaps import may_hold_leaps, p_lower
 
 Array = np.ndarray
 
@@ -19,16 +19,18 @@ LEVEL = 0.05  # the chance of a wrong mark anywhere in a column
 POWER = 0.8  # the chance of a mark that `needs` asks for
 MOST_SEEDS = 100  # `needs` is one more where even these are too few
 ANSWERS = 1000  # test answers assumed where a record does not say how many there are
+LEAST_SEEDS = 3  # of a row that is compared: two that leapt by chance look like certainty
 NOTE = (
     "↓ marks a row that is shown to be worse than the best of its column; chance alone puts such a "
     "mark into about 5 of 100 columns at most. A row without a mark may be as good as the best or "
     "worse: these seeds cannot tell. A number says about how many seeds per row would."
 )
+FEW = "rows of fewer than three seeds are not compared, because their differences may be chance."
 LEAPS = (
-    "On {column} the runs are of two kinds, below and above {limit}. Rows are compared by how many "
-    "of their seeds leapt, and those whose seeds all did by their means. No run is near the mean "
-    "of a row of both kinds, so its seeds are shown."
+    "On {column} seeds of one row lie far apart, as where some runs leap and others do not. A row "
+    "is marked there only if that holds, too, when all scores are dealt out to the rows at random."
 )
+KINDS = "On {column} runs are of two kinds, below and above {limit}. A row of both shows its seeds."
 MOST_SHARED = 4.0  # degrees of freedom that a row's variance takes from the other rows at most
 NORMAL, NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)  # of a normal variable
 _X, _WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -41,95 +43,63 @@ def compare_with_best(
     noise: Sequence[float],
     *,
     digits: int = 1,
-    floor: float | None = None,
     needs: bool = True,
 ) -> pd.DataFrame:
     """Test every row of a column, one score per seed, of which higher is better, against the best
-    of those with two seeds or more. `noise` says by how much drawing the test examples again moves
-    the scores of a row (`noise_of_share`): their standard deviation is never taken to be smaller.
-    `floor` is the score of the same answer to everything.
+    of those with LEAST_SEEDS or more. `noise` says by how much drawing the test examples again
+    moves the scores of a row (`noise_of_share`): their standard deviation is never taken to be
+    smaller.
 
     best:  the row has the highest mean, as printed
-    p:     corrected for the number of rows; none for the best and for single seeds
+    p:     corrected for the number of rows; none for the best and for rows of few seeds
     worse: p < LEVEL
     needs: about how many seeds per row would be needed, of a row that is tested and not worse,
-           where that is asked for
-    leapt: of how many seeds, where those of the column are of two kinds (leaps.py); else none
-    limit: the score between these kinds
+           where that is asked for and known
+    leaps: whether the column may hold leaps, and p is the larger of two tests (leaps.py)
     """
-    limit = limit_of(samples, noise, floor)
     least = np.asarray(noise, float)
-    if limit is None:
-        verdicts = _by_means(samples, least, digits=digits, needs=needs)
-    else:
-        verdicts = _by_leaps(samples, least, digits=digits, limit=limit)
-    return verdicts.assign(limit=np.nan if limit is None else limit)
+    means = np.array([math.fsum(values) / len(values) for values in samples])
+    best = np.array([round(mean, digits) == round(means.max(), digits) for mean in means])
+    verdicts = pd.DataFrame({"best": best, "p": np.nan, "worse": False, "needs": np.nan})
+    left = [i for i, values in enumerate(samples) if len(values) >= LEAST_SEEDS]
+    verdicts["leaps"] = leaps = may_hold_leaps([samples[i] for i in left], least[left])
+    marked_at = 0.0  # the largest p so far: a row that is tested later has no smaller one
+    while len(left) > 1:
+        of_left = [samples[i] for i in left]
+        column = _by_means(of_left, least[left], needs=needs and not leaps)
+        if leaps:
+            column["p"] = np.maximum(column["p"], p_lower(of_left))
+        column["p"] = column["p"].clip(lower=marked_at)
+        column.index = pd.Index(left)
+        tested = column[~best[left] & column["p"].notna()]
+        verdicts.loc[tested.index, ["p", "needs"]] = tested[["p", "needs"]]
+        worse = tested.index[tested["p"] < LEVEL]
+        verdicts.loc[worse, "worse"] = True
+        if not leaps or worse.empty:
+            break
+        # The worse rows are found; without them the others may hold no leaps.
+        marked_at = tested["p"][worse].max()
+        left = [i for i in left if i not in worse]
+        leaps = may_hold_leaps([samples[i] for i in left], least[left])
+    return verdicts
 
 
-def limit_of(
-    samples: Sequence[Sequence[float]], noise: Sequence[float], floor: float | None
-) -> float | None:
-    """The score between the two kinds of runs, if the rows of several seeds have such."""
-    several = [i for i, values in enumerate(samples) if len(values) > 1]
-    if not several:
-        return None
-    of_several = max(noise[i] for i in several)
-    return two_kinds([samples[i] for i in several], noise=of_several, floor=floor)
-
-
-def _by_means(
-    samples: Sequence[Sequence[float]], noise: Array, *, digits: int, needs: bool = False
-) -> pd.DataFrame:
+def _by_means(samples: Sequence[Sequence[float]], noise: Array, *, needs: bool) -> pd.DataFrame:
+    """Test each row against the best: `p` by Dunnett's and Holm's methods, none of the best."""
     seeds = np.array([len(values) for values in samples])
     means = np.array([math.fsum(values) / len(values) for values in samples])
-    best = [round(mean, digits) == round(means.max(), digits) for mean in means]
-    verdicts = _untested(best)
-    rows = np.flatnonzero(seeds > 1)
-    if len(rows) > 1:
-        spread = np.array([np.var(v, ddof=1) for v in samples if len(v) > 1])
-        means, seeds = means[rows], seeds[rows]
-        variances, shared = moderated(means, spread, seeds, noise[rows])
-        p = holm(p_worse(means, variances, seeds, shared))
-        first, unmarked = int(means.argmax()), int((p >= LEVEL).sum())
-        for i, row in enumerate(rows):
-            if best[row] or i == first:
-                continue
-            verdicts.loc[row, ["p", "worse"]] = p[i], p[i] < LEVEL
-            if needs and p[i] >= LEVEL:
-                pair = means[[i, first]], variances[[i, first]]
-                number = _seeds_needed(*pair, shared.item(), len(rows), LEVEL / unmarked)
-                verdicts.loc[row, "needs"] = number
-    return verdicts
-
-
-def _by_leaps(
-    samples: Sequence[Sequence[float]], noise: Array, *, digits: int, limit: float
-) -> pd.DataFrame:
-    """Rows by how often they leapt; those that always did also by their means. As these are two
-    tests of a column, each has half of LEVEL. Best is the highest mean of those that leapt most
-    often."""
-    seeds = np.array([len(values) for values in samples])
-    leapt = np.array([sum(score >= limit for score in values) for values in samples])
-    rates = leapt / seeds
-    ranked = np.flatnonzero(rates == rates.max())
-    among = _by_means([samples[int(i)] for i in ranked], noise[ranked], digits=digits)
-    best = np.zeros(len(samples), bool)
-    best[ranked] = among["best"]
-    verdicts = _untested(best)
-    verdicts["leapt"] = leapt.astype(float)
-    rows = np.flatnonzero(seeds > 1)
-    if len(rows) > 1:
-        verdicts.loc[rows, "p"] = np.minimum(1, 2 * p_fewer(leapt[rows], seeds[rows]))
-    if rates.max() == 1:
-        verdicts.loc[ranked, "p"] = np.minimum(1, 2 * among["p"].to_numpy())
-    verdicts.loc[best, "p"] = np.nan
-    verdicts["worse"] = verdicts["p"] < LEVEL
-    return verdicts
-
-
-def _untested(best: Sequence[bool] | Array) -> pd.DataFrame:
-    nothing = {"p": np.nan, "worse": False, "needs": np.nan, "leapt": np.nan}
-    return pd.DataFrame({"best": best} | nothing)
+    spread = np.array([np.var(values, ddof=1) for values in samples])
+    variances, shared = moderated(means, spread, seeds, noise)
+    p = holm(p_worse(means, variances, seeds, shared))
+    first, unmarked = int(means.argmax()), int((p >= LEVEL).sum())
+    column = pd.DataFrame({"p": p, "needs": np.nan})
+    column.loc[first, "p"] = np.nan
+    if needs:
+        for i in np.flatnonzero(column["p"] >= LEVEL):
+            pair = means[[i, first]], variances[[i, first]]
+            number = _seeds_needed(*pair, shared.item(), len(means), LEVEL / unmarked)
+            column.loc[i, "needs"] = max(number, LEAST_SEEDS)
+    return column
 
 
 def noise_of_share(percent: float, answers: float) -> float:

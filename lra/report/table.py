@@ -10,10 +10,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from lra.base.errors import UserError
 from lra.report import stats
+from lra.report.leaps import Kinds, two_kinds
 from lra.report.specs import TableSpec
 
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
@@ -77,9 +79,12 @@ class Table:
         return cells.reindex([row for row in self.rows.index if row in cells.index])
 
 
-def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame:
+def cells_of(
+    runs: pd.DataFrame, unranked: Collection[str] = (), known: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Aggregate the runs of every row and column, and compare with the best of the column among the
-    rows that are ranked. UserError where runs of a cell differ in more than the seed."""
+    rows that are ranked; `known` are all runs of these settings, in this table or another.
+    UserError where runs of a cell differ in more than the seed."""
     groups = runs.groupby(["row", "column"], sort=False)
     cells = groups.agg(
         score=("score", "mean"),
@@ -96,6 +101,7 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
         **{name: (name, "mean") for name in COSTS},
         state=("state", "first"),
         **{name: (f"metric.{name}", "first") for name in OF_METRIC},
+        identity=("identity", "first"),
         **{name: (name, "first") for name in SHARED},
     )
     networks = runs.assign(network=runs["identity"] + runs["code"]).groupby(["row", "column"])
@@ -110,15 +116,19 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
     sign = cells["sign"]
     # A mean of equal scores may differ from them in its last digit. Unknown floors are passed.
     cells["learned"] = ~(sign * cells["score"] <= sign * cells["floor"] + 1e-9)
-    nothing = float("nan")
-    cells[["best", "worse"]] = False
-    cells[["p", "needs", "leapt", "limit"]] = nothing
+    cells[["best", "worse", "leaps"]] = False
+    cells[["p", "needs", "leapt", "limit"]] = math.nan
     # Cells at the floor, where nothing was learned, take no part.
     ranked = cells[cells["learned"] & ~cells.index.isin(unranked, level="row")]
+    seeds_of = _all_seeds(runs if known is None else known)
     for _, column in ranked.groupby("column", sort=False):
-        verdicts = stats.compare_with_best(**to_compare(column), digits=column["digits"].iloc[0])
+        compared = to_compare(column)
+        verdicts = stats.compare_with_best(**compared, digits=column["digits"].iloc[0])
         cells.loc[column.index, verdicts.columns] = verdicts.to_numpy()
-    cells = cells.astype(dict.fromkeys(("best", "worse"), bool))
+        if kinds := _kinds_of(column, compared["noise"], seeds_of):
+            cells.loc[column.index, "limit"] = kinds.limit
+            cells.loc[column.index, "leapt"] = _leapt(column, kinds, seeds_of)
+    cells = cells.astype(dict.fromkeys(("best", "worse", "leaps"), bool))
     cells = cells.astype(dict.fromkeys(("p", "needs", "leapt", "limit"), float))
     cells["best"] &= cells["seeds"] > 1  # the lead of a single seed may be chance
     return cells
@@ -126,12 +136,43 @@ def cells_of(runs: pd.DataFrame, unranked: Collection[str] = ()) -> pd.DataFrame
 
 def to_compare(column: pd.DataFrame) -> dict[str, Any]:
     """What `stats` compares of the cells of a column; higher is better."""
-    sign, floor = column["sign"].iloc[0], column["floor"].iloc[0]
+    sign = column["sign"].iloc[0]
     return {
         "samples": [[sign * score for score in of_row] for of_row in column["values"]],
         "noise": [noise_of(cell) for _, cell in column.iterrows()],
-        "floor": None if pd.isna(floor) else sign * floor,
     }
+
+
+def _all_seeds(known: pd.DataFrame) -> dict[str, list[float]]:
+    """The scores of all runs of each identity: of its settings and data, whatever the code."""
+    once = known.drop_duplicates("run")
+    return {str(name): [*scores] for name, scores in once.groupby("identity")["score"]}
+
+
+def _kinds_of(
+    column: pd.DataFrame, noise: Sequence[float], seeds_of: Mapping[str, list[float]]
+) -> Kinds | None:
+    """The two kinds of runs of a column, by all known seeds of its settings: three of a row that
+    scatters evenly may look like two kinds."""
+    several = [i for i, n in enumerate(column["seeds"]) if n > 1]
+    if not several:
+        return None
+    sign, floor = column["sign"].iloc[0], column["floor"].iloc[0]
+    return two_kinds(
+        [[sign * score for score in seeds_of[column["identity"].iloc[i]]] for i in several],
+        noise=max(noise[i] for i in several),
+        floor=None if pd.isna(floor) else sign * floor,
+    )
+
+
+def _leapt(column: pd.DataFrame, kinds: Kinds, seeds_of: Mapping[str, list[float]]) -> list[float]:
+    """How many seeds of each row leapt; none of a row whose known seeds scatter between."""
+    counts = []
+    for _, cell in column.iterrows():
+        all_seeds = [cell["sign"] * score for score in seeds_of[cell["identity"]]]
+        leapt = sum(cell["sign"] * score > kinds.limit for score in cell["values"])
+        counts.append(math.nan if kinds.between(np.array(all_seeds)).any() else float(leapt))
+    return counts
 
 
 def of_both_kinds(cells: pd.DataFrame) -> pd.Series:

@@ -72,9 +72,11 @@ MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of compa
 TIMES = ["steps_per_second", "peak_memory_mib"]  # shown if all runs of a column had one machine
 
 
-def build(spec: TableSpec, taken: pd.DataFrame, *folders: Path) -> Table:
+def build(
+    spec: TableSpec, taken: pd.DataFrame, *folders: Path, known: pd.DataFrame | None = None
+) -> Table:
     """A table of these training runs, with the rules for their data that rules.jsonl in these
-    folders has; the first one that has some counts."""
+    folders has; the first one that has some counts. `known` are all runs, if there are others."""
     runs = _shown(spec, taken)
     absent = runs.where(runs.notna(), "absent")  # a lack is a value too
     refuse_mixtures(spec.name, absent, *compared(runs, spec.vary, spec.choose))
@@ -82,7 +84,7 @@ def build(spec: TableSpec, taken: pd.DataFrame, *folders: Path) -> Table:
     # Rows, columns and cells.
     runs = _named(spec, runs)
     columns = _columns(runs, spec.columns)
-    cells = _cells(spec, runs)
+    cells = _cells(spec, runs, taken if known is None else known)
     rules = rules_for(runs, columns, folders)
     if not rules.empty:
         best = {column: _score_of_best_rule(rules, cells, column) for column in columns}
@@ -145,8 +147,8 @@ def _shown(spec: TableSpec, taken: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(column=runs["task"])
 
 
-def _cells(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
-    cells = with_published(cells_of(runs), spec.published)
+def _cells(spec: TableSpec, runs: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
+    cells = with_published(cells_of(runs, known=known), spec.published)
     cells = cells.join(runs.groupby(["row", "column"])[CONDITIONS].first())
     cells["gflops"] = cells["flops"] / 1e9
     cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]

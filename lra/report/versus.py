@@ -118,8 +118,9 @@ def _scores(record: Record, a: float, b: float) -> str:
 
 def _of_methods(a: Sequence[Record], b: Sequence[Record]) -> str:
     """What the test of the tables says, in which seeds and examples are drawn at random."""
-    if min(len(a), len(b)) < 2:
-        return "a single seed says nothing about other seeds"
+    if (fewest := min(len(a), len(b))) < stats.LEAST_SEEDS:
+        seeds = "a single seed says" if fewest == 1 else "two seeds say"
+        return f"not shown to differ: {seeds} too little, train {stats.LEAST_SEEDS} or more of each"
     sign = 1 if a[0]["metric.higher_is_better"] else -1
     noise = [float(np.mean([_noise(record) for record in side])) for side in (a, b)]
     samples = [[sign * record.score for record in side] for side in (a, b)]

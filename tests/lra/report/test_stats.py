@@ -93,7 +93,7 @@ def test_bests_are_equal_as_printed_and_single_seeds_untested():
 def test_a_row_exactly_at_the_level_is_not_marked(monkeypatch):
     """It says how many seeds it needs, which no marked row does."""
     monkeypatch.setattr(stats, "holm", lambda p: np.array([1.0, LEVEL]))
-    row = verdicts({"a": [60.0, 61.0], "b": [50.0, 51.0]}).loc["b"]
+    row = verdicts({"a": [60.0, 61.0, 62.0], "b": [50.0, 51.0, 52.0]}).loc["b"]
     assert (row["p"], row["worse"]) == (LEVEL, False)
     assert row["needs"] >= 2
 
