@@ -43,12 +43,13 @@ def entries() -> list[Any]:
 # ---------------------------------------------------------------------- the queue
 
 
-def test_every_attention_is_in_the_queue_or_left_out_with_a_reason(entries: list[Any]):
+def test_who_is_queued_or_left_out_is_a_method_and_none_is_both(entries: list[Any]):
+    """A method that is in neither has no run there yet, as one that somebody begins."""
     left_out = yaml.safe_load(QUEUE.read_text(encoding="utf-8"))["left_out"]
     assert all(isinstance(reason, str) and len(reason) > 10 for reason in left_out.values())
     queued = {entry.run.attention["name"] for entry in entries}
     assert not queued & left_out.keys()
-    assert queued | left_out.keys() == set(luna.names())
+    assert queued | left_out.keys() <= set(luna.names())
 
 
 def test_the_queue_is_in_its_order_and_no_run_is_in_it_twice(entries: list[Any]):
