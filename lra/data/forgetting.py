@@ -8,7 +8,7 @@ Both share a set of places, drawn uniformly. The key's latest write is at any of
 `writes - 1`, with equal probability, and its earlier ones are drawn among those before it. Each
 write has a value, drawn by itself. A token is the sum of the embeddings of a key and a value.
 
-No rule that reads less does better than `most frequent value of the key`:
+What rules score that read less:
 
 1. Without order, each write of a key is as likely to be the latest as any other, because values are
    drawn by themselves; so the most frequent of its values is the best answer, which is right in
@@ -17,8 +17,10 @@ No rule that reads less does better than `most frequent value of the key`:
    1 / (asked (others + 1)) at most; what the best answer scores is convex in these probabilities,
    and so at most `largest_share(asked (others + 1), values)`, what as many equal ones give.
 3. A rule that reads r places only (the last, the first or any others) sees the latest write of a
-   key with probability r / (asked (others + 1)) at most, so the last places are no short way: with
-   the default options it must read 8 of 64 to know one answer in five.
+   key with probability r / (asked (others + 1)) at most: with the default options it must read 8 of
+   64 to know one answer in five. But the last places hold it most often, and the later of two
+   writes is known without the earlier: `last half of the places` is right in 77 of 100 cases. A
+   rule that reads more of them does better still, up to all cases.
 """
 
 from __future__ import annotations
@@ -119,11 +121,13 @@ class Forgetting(Probe):
         usual = "which value the example has most often"
         by_place = "values by the odds that their places are those of a latest write"
         of_key = "which value the key has most often"
+        half = "the last half of the pairs, and their order"
         everything = "all pairs and their order"
         return {
             "most frequent value": Rule(usual, from_ids(self.usual)),
             "value by place": Rule(by_place, from_ids(lambda ids: self.by_place(ids, weights))),
             "most frequent value of the key": Rule(of_key, from_ids(self.usual_of_key)),
+            "last half of the places": Rule(half, from_ids(self.latest_of_half)),
             "latest value": Rule(everything, from_ids(self.latest), bound=True),
         }
 
@@ -145,6 +149,10 @@ class Forgetting(Probe):
             given = value != EMPTY
             counts[row[given], key[given], value[given] - first_value] += 1
         return counts.argmax(axis=2)[row[:, None], slots[:, :, 0]]
+
+    def latest_of_half(self, ids: np.ndarray) -> np.ndarray:
+        """Answer the latest value of a key in the last half of the pairs; any, if none is there."""
+        return self.latest(self.without_first_half(ids))
 
     def latest(self, ids: np.ndarray) -> np.ndarray:
         """Answer at each token the latest value of its key."""

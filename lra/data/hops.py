@@ -8,7 +8,7 @@ keys to keys, and so are the second ones, and so on; the last are a map from key
 keys of an example are different and drawn uniformly, and each value is drawn by itself. A token is
 a pair, the sum of the embeddings of a key and of what it leads to; a question is a chain's key.
 
-No rule that reads less does better than `most frequent value`:
+What rules score that read less:
 
 1. A rule that stops a hop too early, or never reads the last map, meets values that are uniform
    whatever it has read, so it scores 1 / values.
@@ -17,8 +17,11 @@ No rule that reads less does better than `most frequent value`:
    the chain that is asked; so the most frequent value is its best answer, and this is right in
    `largest_share(chains, values)` of all cases.
 3. The order of the pairs is uniform and says nothing, so a rule that reads only r of the p tokens
-   of pairs (the first, the last or any others) sees the pair with the answer in r / p of all cases
-   and cannot even know which one it is without the rest of the chain.
+   of pairs (the first, the last or any others) sees the pair with the answer in r / p of all cases,
+   and the whole chain in about (r / p)^hops. Then it knows the answer: following chains in half of
+   the pairs, and answering the most frequent value where one breaks off, is right in 39 of 100
+   cases with the default options: `last half of the places, else most frequent`. A rule that reads
+   more of them does better still, up to all cases.
 """
 
 from __future__ import annotations
@@ -126,19 +129,27 @@ class Hops(Probe):
         from lra.data.rules import Rule, from_ids
 
         reads = "which value the example has most often"
+        half = f"the last half of the pairs, followed from the key; where they break off, {reads}"
         everything = "all pairs, followed from the key to its value"
         return {
             "most frequent value": Rule(reads, from_ids(self.usual)),
+            "last half of the places, else most frequent": Rule(half, from_ids(self.follow_half)),
             "chain": Rule(everything, from_ids(self.follow), bound=True),
         }
 
+    def follow_half(self, ids: np.ndarray) -> np.ndarray:
+        """Answer by the last half of the pairs; where a chain leaves them, the usual value."""
+        ends = self.follow(self.without_first_half(ids))
+        return np.where(ends < self.classes, ends, self.usual(ids))
+
     def follow(self, ids: np.ndarray) -> np.ndarray:
-        """Answer, at each token, the value at the end of the chain of its key."""
+        """Answer, at each token, the value at the end of the chain of its key; the number of values
+        where the chain breaks off."""
         first_value = self.vocab - self.classes
         keys = (first_value - FIRST_KEY) // 2
         slots = ids.reshape(len(ids), -1, 2).astype(np.int64)
         row = np.arange(len(ids))
-        leads = np.zeros((len(ids), self.vocab), np.int64)
+        leads = np.full((len(ids), self.vocab + 1), self.vocab)  # unknown
         for key, end in slots.transpose(1, 2, 0):
             given = end != EMPTY
             leads[row[given], key[given]] = end[given]

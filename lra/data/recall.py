@@ -91,6 +91,13 @@ class Probe(Task):
         counts = np.stack([(ids == value).sum(axis=1) for value in values], axis=1)
         return np.repeat(counts.argmax(axis=1)[:, None], ids.shape[1] // self.stack, axis=1)
 
+    def without_first_half(self, ids: np.ndarray) -> np.ndarray:
+        """Empty the first half of the pairs, or one more: what a rule sees that reads the last."""
+        slots = ids.reshape(len(ids), -1, 2).copy()
+        pairs = int((slots[0, :, 1] != EMPTY).sum())  # as many in each example, before questions
+        slots[:, : pairs - pairs // 2] = EMPTY
+        return slots.reshape(ids.shape)
+
 
 class Recall(Probe):
     name = "recall"

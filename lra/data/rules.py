@@ -2,8 +2,8 @@
 
 A rule reads little (one token, a count of tokens, single pixels), is fitted to the training
 examples and scored on the others. A row of a table that is no better than the best rule of its
-task says nothing about attention. Tasks add rules of their own (`Task.rules`); `lra data baseline`
-prints them.
+task says nothing about attention. It is the best of these rules: one that nobody has written may do
+better. Tasks add rules of their own (`Task.rules`); `lra data baseline` prints them.
 """
 
 from __future__ import annotations

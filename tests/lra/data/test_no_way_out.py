@@ -25,6 +25,8 @@ SMALL = ("n_train=40", "n_val=20", "n_test=20")
 HOPS = ("hops=3", "chains=4", "keys=15", "values=5")
 FORGETTING = ("asked=3", "writes=3", "others=2", "keys=9", "values=7")
 SPATIAL = ("rows=4", "columns=5", "down=1", "right=3", "asked=6", "colours=3")
+WHOLE = 6 * 5 * 4 / (12 * 11 * 10)  # a chain of three pairs is in the last six of twelve
+IN_HALF = latest_odds(3, 3, 2)[8:].sum()  # a latest write is in the last seven of fifteen
 SURE = 1e-4  # a premise is refuted below this probability; the seeds are fixed
 
 
@@ -135,7 +137,16 @@ def test_the_largest_share_is_that_of_all_sequences() -> None:
 @pytest.mark.parametrize(
     ("task", "words", "expected"),
     [
-        ("hops", HOPS, {"most frequent value": largest_share(4, 5), "chain": 1}),
+        (
+            "hops",
+            HOPS,
+            {
+                "most frequent value": largest_share(4, 5),
+                "last half of the places, else most frequent": WHOLE
+                + (1 - WHOLE) * largest_share(4, 5),
+                "chain": 1,
+            },
+        ),
         (
             "forgetting",
             FORGETTING,
@@ -143,6 +154,7 @@ def test_the_largest_share_is_that_of_all_sequences() -> None:
                 "most frequent value": None,
                 "value by place": None,
                 "most frequent value of the key": largest_share(3, 7),
+                "last half of the places": IN_HALF + (1 - IN_HALF) / 7,
                 "latest value": 1,
             },
         ),
@@ -152,6 +164,8 @@ def test_the_largest_share_is_that_of_all_sequences() -> None:
             {
                 "most frequent other colour": largest_share(19, 3),
                 "one distance": 3 / 5 + 2 / 5 / 3,
+                # Of columns 0, 1, 2 and 3, 4 only column 2 needs the other distance, to the right.
+                "one distance in each half": 9 / 10 + 1 / 10 / 3,
                 "cell": 1,
             },
         ),
@@ -171,6 +185,21 @@ def test_rules_score_what_the_formulas_say(
             margin = 4 * (share * (1 - share) / 4000) ** 0.5
             assert rules[name]["test"] / 100 == pytest.approx(share, abs=margin)
     assert not differences(made.folder)
+
+
+@pytest.mark.parametrize(("task", "words"), [("hops", HOPS), ("forgetting", FORGETTING)])
+def test_the_last_half_is_read_without_the_first(task: str, words: tuple[str, ...]) -> None:
+    """Of hops its values count too, wherever they are: other keys lead to them here."""
+    options = lra.data.configure(task, [*words])
+    made = registry.of(options)
+    answers = made.follow_half if task == "hops" else made.latest_of_half  # type: ignore[attr-defined]
+    ids, labels = drawn(task, *words, blocks=1)
+    pairs, asked = int((labels[0] == IGNORED).sum()), labels != IGNORED
+    first, last = slice(0, pairs + pairs % 2, 2), slice(pairs + pairs % 2, 2 * pairs)
+    for changed, axis, same in ((first, 1, True), (last, 0, False)):
+        other = ids.copy()
+        other[:, changed] = np.roll(other[:, changed], 1, axis=axis)
+        assert (answers(other)[asked] == answers(ids)[asked]).all() == same
 
 
 # ---------------------------------------------------------------------- premises of the proofs
