@@ -113,8 +113,12 @@ class Spatial(Probe):
     def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
         from lra.data.rules import Rule, from_ids
 
-        shape = tuple(options[name] for name in ("rows", "columns", "down", "right"))
-        right, along, by_half = cells_asked(*shape), cells_along(*shape), cells_along(*shape, 2)
+        shape = {name: options[name] for name in ("rows", "columns", "down", "right")}
+        right, along, by_half = (
+            cells_asked(**shape),
+            cells_along(**shape),
+            cells_along(**shape, parts=2),
+        )
         usual = "which colour the other cells have most often"
         one = "the cell at one distance in the sequence for each direction"
         half = f"{one} and half of the columns"
