@@ -77,16 +77,20 @@ def _cell(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value:
 
 
 def _cells(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value:
-    """The rows of a column, all or some: how many, their means' least and largest, those of seeds,
-    how many are marked, the steps of their leaps."""
+    """The rows of a column, all or some: how many, of how many methods, their means' least and
+    largest, those of seeds, how many are marked, the steps of their leaps, how many methods have
+    one."""
     table = table_of(source["cells"], tables)
     column = column_of(source, table)
     cells = table.column(column)
     cells = cells.loc[[r for r in cells.index if r not in source.get("without", [])]]
     cells = cells.loc[[*source["rows"]]] if "rows" in source else cells
     seeds = [score for values in cells["values"] for score in values]
+    began = [_leaps([cell])["leapt"] > 0 for _, cell in cells.iterrows()]
     fields = {
         "number": len(cells),
+        "methods": cells["attention"].nunique(),
+        "methods_leapt": cells.loc[began, "attention"].nunique(),
         "least": cells["score"].min(),
         "largest": cells["score"].max(),
         "least_seed": min(seeds),
@@ -107,17 +111,20 @@ def _cells(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value
 
 def _leaps(cells: Sequence[pd.Series]) -> dict[str, Any]:
     """How many runs came a third of the way from the constant answer to the best rule, on dev; the
-    first and the last step at which one did; `leaps` says it in words; how many steps the slowest
-    of them took to two thirds."""
+    first and the last step at which one did; `leaps` says it in words; how many of them came two
+    thirds of the way, how many never did, and how many steps the slowest of those that did took."""
     thirds, later = (
         [text for cell in cells for text in str(cell.get(name, "")).split()]
         for name in ("steps_to_third", "steps_to_two_thirds")
     )
     steps = [int(text) for text in thirds if text != "never"]
     ends = dict.fromkeys((min(steps), max(steps))) if steps else ()
-    took = [int(b) - int(a) for a, b in zip(thirds, later, strict=True) if b != "never"]
+    began = [(a, b) for a, b in zip(thirds, later, strict=True) if a != "never"]
+    took = [int(b) - int(a) for a, b in began if b != "never"]
     return {
         "leapt": len(steps),
+        "arrived": len(took),
+        "unfinished": len(began) - len(took),
         "stayed": thirds.count("never"),
         "first_leap": min(steps, default=math.nan),
         "last_leap": max(steps, default=math.nan),
@@ -182,12 +189,14 @@ def _number(value: Any) -> Any:
 
 def _records(source: Mapping[str, Any], tables: Sequence[Table], results: Path) -> Value:
     """How many runs there are, of those that meet `where` (as in tables.yaml), without answers and
-    without a hash of their code; the mean, the least and the largest of their scores."""
+    without a hash of their code; the mean, the least and the largest of their scores, and the
+    largest at the last checkpoint."""
     place = results / "records"
     runs = _all_runs(place, tuple(path.stat().st_mtime_ns for path in paths(place)))
     runs = taken(runs, place, source["records"])
     runs = frame_of(first_finished(runs["record"], same=4))
     runs = select(runs, source.get("where", {}))
+    last = [record.get("stages.last.score") for record in runs["record"]]
     answers = [record.get("answers.packed") or record.get("labels") for record in runs["record"]]
     fields = {
         "number": len(runs),
@@ -197,6 +206,7 @@ def _records(source: Mapping[str, Any], tables: Sequence[Table], results: Path) 
         "mean": runs["score"].mean(),
         "least": runs["score"].min(),
         "largest": runs["score"].max(),
+        "largest_last": max((score for score in last if score is not None), default=math.nan),
     }
     return Value(f"records {source['records']}".strip(), fields, f"{len(runs):,}")
 

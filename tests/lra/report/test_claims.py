@@ -203,6 +203,8 @@ def test_leaps_are_steps_of_a_third_and_two_thirds_of_the_way():
     ]
     assert _leaps(cells) == {
         "leapt": 2,
+        "arrived": 1,
+        "unfinished": 1,
         "stayed": 1,
         "first_leap": 750,
         "last_leap": 1000,
