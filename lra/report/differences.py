@@ -70,11 +70,12 @@ def against(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Valu
 
 def welch(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value:
     """Welch's two-sided test of two rows that were named before: difference, p, low and high of its
-    95 % interval; not corrected."""
+    95 % interval; not corrected. Each side is a row, or a list of rows that are one method; `mean`
+    and `seeds` are those of the second side."""
     from scipy.special import stdtr, stdtrit
 
-    what, a, b = _two_rows(source["welch"], source, tables)
-    sides = [np.array(cell["values"], float) for cell in (a, b)]
+    what, a, b = _two_sides(source["welch"], source, tables)
+    sides = [np.array([score for cell in side for score in cell["values"]]) for side in (a, b)]
     error = [float(side.var(ddof=1)) / len(side) for side in sides]
     total = sum(error)
     freedom = total**2 / sum(e**2 / (len(s) - 1) for e, s in zip(error, sides, strict=True))
@@ -85,6 +86,8 @@ def welch(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value:
         "p": 2 * float(stdtr(freedom, -abs(difference) / math.sqrt(total))),
         "low": difference - half,
         "high": difference + half,
+        "mean": float(sides[1].mean()),
+        "seeds": len(sides[1]),
     }
     return Value(f"Welch's test in {what}", fields)
 
@@ -92,7 +95,7 @@ def welch(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value:
 def paired(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value:
     """Two rows with the same seeds, seed by seed: the mean difference, low and high of Student's
     95 % interval; not corrected. Of a pair of rows alone, where `effect` averages several."""
-    what, a, b = _two_rows(source["paired"], source, tables)
+    what, (a,), (b,) = _two_sides(source["paired"], source, tables)
     sides = [dict(zip(cell["seed"], cell["values"], strict=True)) for cell in (a, b)]
     if sides[0].keys() != sides[1].keys():
         raise UserError(f"{what}: the two rows of {dict(source)} have different seeds")
@@ -102,12 +105,16 @@ def paired(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value
     return Value(f"pairs of seeds in {what}", fields)
 
 
-def _two_rows(
+def _two_sides(
     name: str, source: Mapping[str, Any], tables: Sequence[Table]
-) -> tuple[str, pd.Series, pd.Series]:
+) -> tuple[str, list[pd.Series], list[pd.Series]]:
     table = table_of(name, tables)
     column = column_of(source, table)
-    cells = [cell_of(table, source[key], column) for key in ("row", "than")]
-    if min(cell["seeds"] for cell in cells) < 2:
+    rows = [source[key] for key in ("row", "than")]
+    a, b = (
+        [cell_of(table, row, column) for row in ([side] if isinstance(side, str) else side)]
+        for side in rows
+    )
+    if min(sum(cell["seeds"] for cell in side) for side in (a, b)) < 2:
         raise UserError(f"{name}: a test needs two seeds of each row: {dict(source)}")
-    return name, cells[0], cells[1]
+    return name, a, b

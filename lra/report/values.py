@@ -1,5 +1,6 @@
 """Where the numbers of claims come from (claims.py): a cell or a column of a table, a rule below
-it, lines of a CSV or JSON Lines file, a count of records; differences.py has effects and tests."""
+it, what others published, lines of a CSV or JSON Lines file, a count of records; differences.py
+has effects and tests."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import pandas as pd
 from lra.base.errors import UserError, nearest
 from lra.data import hunt, rules
 from lra.report.differences import against, effect, order, pair, paired, welch
+from lra.report.published import published
 from lra.report.specs import select, taken
 from lra.report.table import Table, best_rule, mark_of, on_dev_of, rounded, text_of
 from lra.report.value import Value, cell_of, column_of, line_of, lines_of, table_of
@@ -147,6 +149,26 @@ def _rule(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value:
     return Value(f"{table.spec.name}, {name}", fields, rounded(score, 1))
 
 
+def _published(source: Mapping[str, Any], _: Sequence[Table], __: Path) -> Value:
+    """What others published on a task, of one `row` or of all but those of `without` and of the
+    tables of `outside`: how many scores, the least, the largest."""
+    task = source["published"]
+    scores = [
+        row.values[table.tasks.index(task)]
+        for name, table in published().tables.items()
+        for method, row in table.rows.items()
+        if task in table.tasks
+        and name not in source.get("outside", [])
+        and method not in source.get("without", [])
+        and source.get("row", method) == method
+    ]
+    found = [score for score in scores if score is not None]
+    if not found:
+        raise UserError(f"nothing is published of {dict(source)}")
+    fields = {"number": len(found), "least": min(found), "largest": max(found)}
+    return Value(f"published scores on {task}", fields)
+
+
 def _file(source: Mapping[str, Any], _: Sequence[Table], results: Path) -> Value:
     """A line of a file in the results folder; fields of a CSV are numbers where they can be, those
     of a JSON line are reached by `field: rules > bag`."""
@@ -221,6 +243,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Sequence[Table], Path], Value]] = 
     "cell": _cell,
     "cells": _cells,
     "rule": _rule,
+    "published": _published,
     "effect": effect,
     "order": order,
     "pair": pair,

@@ -12,11 +12,17 @@ for its C, B, x, run from both ends. The outputs of both move on by one token: r
 query of its neighbour, and its own token acts by the diagonal alone. With padding between, the
 neighbour is the next real token.
 
-Causally it is the first line and the diagonal. The authors' gates read the hidden states x
-(`gates=x`), and each direction has its own steps (`tie=false`; both are preset `published`); by
-default they read the key, and directions are alike. Left out, for it is the authors'
-block and not the mixer: a short convolution, a norm and a gate on the output (`Around` in
-luna/qkv.py puts these around any method), twice the width, and keys and queries of each direction.
+Causally it is the first line and the diagonal. By default both gates, the steps and the diagonal,
+read the key, and directions are alike. With preset `published` both read the hidden states x
+(`gates=x`), and each direction has steps of its own (`tie=false`). The authors' code
+(goombalab/hydra at 0daa208) does so for the steps, with one bias for both directions; its diagonal
+reads the values of all heads, and has D for its only bias. Left out, for it is the authors' block
+and not the mixer: a short convolution, a norm and a gate on the output (`Around` in luna/qkv.py
+puts these around any method), twice the width, and keys and queries of each direction.
+
+So a row is not read with its own query, and one layer cannot answer what its own token asks
+(results/mixers.md). The authors' convolution, before it, brings a token into its neighbours'
+queries.
 """
 
 from __future__ import annotations

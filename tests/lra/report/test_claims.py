@@ -173,6 +173,9 @@ def test_two_rows_are_tested_with_and_without_their_pairs_of_seeds(results: Path
     assert tested.field("difference") == pytest.approx(11)
     assert tested.field("p") == pytest.approx(1 - 11 / math.sqrt(11**2 + 4))
     assert tested.field("low") == pytest.approx(11 - 4.30265 * math.sqrt(2), abs=1e-4)
+    both = value(results, runs, welch="t", row="linear", than=["luna", "linear"])
+    assert (both.field("seeds"), both.field("mean")) == (4, pytest.approx(36.5))
+    assert both.field("difference") == pytest.approx(31 - 36.5)
     paired = value(results, runs, paired="t", row="luna", than="linear")
     assert [paired.field(name) for name in ("low", "high")] == pytest.approx([11, 11])
 
@@ -193,6 +196,20 @@ def test_lines_of_a_file_have_a_least_and_a_largest_number(results: Path, runs: 
     assert sizes.fields == {"number": 2, "least": 2.5, "largest": 10}
     with pytest.raises(UserError, match="no line has"):
         value(results, runs, lines="steps.csv", where={"case": "c"}, field="size")
+
+
+def test_a_column_counts_methods_and_those_that_leapt(results: Path, runs: Path):
+    column = value(results, runs, cells="t")
+    assert (column.field("methods"), column.field("methods_leapt")) == (2, 0)
+
+
+def test_published_scores_are_of_a_row_or_of_all_others(results: Path, runs: Path):
+    one = value(results, runs, published="listops", row="S4-LegS")
+    assert one.fields == {"number": 1, "least": 59.6, "largest": 59.6}
+    states = {"published": "listops", "outside": ["states"]}
+    assert value(results, runs, **states, without=["H-Transformer-1D"]).field("largest") < 40
+    with pytest.raises(UserError, match="nothing is published"):
+        value(results, runs, published="listops", row="S4-Legs")
 
 
 def test_leaps_are_steps_of_a_third_and_two_thirds_of_the_way():
