@@ -11,7 +11,7 @@ import pandas as pd
 from lra.figures import points as dots
 from lra.figures import style as look
 from lra.figures.words import TITLES
-from lra.looks import LUNA, WORDS, look_of, word_of
+from lra.looks import WORDS, look_of, word_of
 from lra.report import render
 from lra.report.effects import AVERAGED
 from lra.report.notes import conditions
@@ -33,8 +33,12 @@ def draw_effects(figure: Any, table: Table) -> None:
     axes.axvline(0, color=look.NOTE, lw=1)
     y, ticks = 0.0, dict[float, str]()
     right = {"va": "center", "xycoords": axes.get_yaxis_transform(), "fontsize": 8}
-    for (setting, base), group in table.effects.groupby(["setting", "base"], sort=False):
+    groups = table.effects.groupby(["setting", "base"], sort=False)
+    pretrained = "pretrain" in {*table.effects["setting"]}
+    for (setting, base), group in groups:
         ticks[y] = f"{TITLES.get(setting, setting)}, against {_level(setting, base, bare=True)}"
+        if setting == "attention" and pretrained:
+            ticks[y] += ",\nwithout self-pretraining"
         texts = render.lines_of(group, render.EFFECT)
         for effect, text in zip(group.to_dict("records"), texts.to_dict("records"), strict=True):
             y -= 1
@@ -50,7 +54,7 @@ def draw_effects(figure: Any, table: Table) -> None:
                 y,
                 xerr=None if pd.isna(half) else half,
                 fmt="o",
-                color=LUNA if clear else look.NOTE,
+                color=look.BLACK if clear else look.OTHERS,
                 capsize=3,
                 lw=1.8,
                 mfc=None if over_rows else "w",
@@ -64,11 +68,21 @@ def draw_effects(figure: Any, table: Table) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(y + 0.7, 0.7)
     axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), color=look.NOTE, **right)
-    axes.set_xlabel(
-        "change of the test score, all other settings equal; red: the interval leaves out 0\n"
-        "| a pair of runs   ● mean and interval over pairs of rows   ○ over seeds of one pair"
-    )
+    axes.set_xlabel(_explained(table.effects["pairs"]))
     axes.grid(axis="x")
+
+
+def _explained(pairs: pd.Series) -> str:
+    """What the signs of a figure mean; `pairs` has how many pairs of rows each line averages."""
+    signs = ["| a pair of runs"]
+    if (pairs >= AVERAGED).any():
+        signs.append("● mean and interval over pairs of rows")
+    if (pairs < AVERAGED).any():
+        signs.append("○ over seeds of one pair")
+    return (
+        "change of the test score, all other settings equal; black: the interval leaves out 0\n"
+        + "   ".join(signs)
+    )
 
 
 def _level(setting: str, value: Any, *, bare: bool = False) -> str:

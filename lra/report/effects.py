@@ -43,6 +43,9 @@ def effects(
     An average over methods that gain and methods that lose is true of none, and one over two pairs
     may lie where no run does. So each method has a line of its own, and so has each pair where
     there are fewer than AVERAGED.
+
+    Self-pretraining changes each attention by an amount of its own, so attentions are compared
+    among the runs without it.
     """
     options = [setting for setting in vary if is_option(setting)]
     others = [setting for setting in vary if setting not in options]
@@ -79,12 +82,19 @@ def _of_settings(
         pairs["difference"] = pairs["score"] - pairs["score_of_base"]
         for value in values:
             of_value = pairs[pairs[setting] == value]
+            of_value = _plain(of_value) if setting == "attention" else of_value
             if value == base or of_value.empty:
                 continue
             names = {"setting": setting, "level": str(value), "base": str(base)}
             for where, part in _averaged(of_value, others):
                 lines.append(names | {"where": where} | _numbers(part, others))
     return lines
+
+
+def _plain(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The pairs without self-pretraining, if there are some."""
+    plain = pairs[pairs["pretrain"] == "none"]
+    return pairs if plain.empty else plain
 
 
 def _compared(

@@ -34,7 +34,8 @@ PAIRS = (
 EFFECTS = (
     "Mean difference in points of accuracy over pairs of rows that differ in this one setting "
     "(and in a rate chosen on dev, which each row has of its own). Methods are never averaged "
-    "with each other, nor are two pairs alone: each has a line. 95 % interval: Student's over "
+    "with each other, nor are two pairs alone: each has a line. Attentions are compared without "
+    "self-pretraining where there are such runs. 95 % interval: Student's over "
     "three or more pairs of rows, or over the seeds of one pair, and not corrected for the number "
     "of lines; pairs of rows (of runs); the smallest and largest difference between two runs."
 )

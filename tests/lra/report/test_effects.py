@@ -106,6 +106,29 @@ def test_three_pairs_of_one_method_are_averaged_and_two_are_not(make: Make, runs
         assert effect.high - effect.mean == pytest.approx(4.302653 * 10.263203 / 3**0.5, rel=1e-6)
 
 
+def test_attentions_are_compared_without_self_pretraining(make: Make, runs: Path):
+    """It costs luna ten points more than softmax; without it they are one point apart."""
+    make("softmax", 0.5)
+    make("luna", 0.49)
+    plain = records.load_records([runs])
+    pretrained = [
+        dataclasses.replace(
+            run,
+            facts=run.facts
+            | {
+                "identity": f"{run['attention.name']}-masked",
+                "score": {"softmax": 45.0, "luna": 34.0}[run["attention.name"]],
+                "settings": run["settings"] | {"pretrain": {"name": "masked"}},
+            },
+        )
+        for run in plain
+    ]
+    spec = TableSpec(name="t", title="T", effects=True)
+    effect = by_name(build(spec, frame_of([*plain, *pretrained])).effects)
+    assert effect["attention luna softmax"].differences == pytest.approx([-1])
+    assert effect["pretrain masked none luna"].differences == pytest.approx([-15])
+
+
 def test_settings_that_are_changed_together_count_as_one(make: Make, runs: Path):
     """At constant width no two runs differ in M alone."""
     for m, output, accuracy in ((8, True, 0.5), (8, "exp", 0.9), (16, True, 0.3)):
