@@ -107,6 +107,8 @@ WORDS = {
     "pretrain": {"none": "", "masked": "self-pretrained"},
 }
 NAMES = {"lr": "rate", "stage1_lr": "rate", "hidden": "width", "dwc": "local branch"}
+PUBLISHED = {"luna": "as published"}  # said of a setting in which nothing is unusual
+FIRST = {"nonneg": 0, "normalise": 1}  # settings that are told before others, by their place
 
 
 @dataclass(frozen=True)
@@ -119,17 +121,26 @@ class Look:
 
 def look_of(attention: str, options: Mapping[str, Any] | None = None) -> Look:
     """Name and look of a method, or of one of its settings: `options` are those that its name shall
-    tell. A method of a plug-in keeps its name."""
-    family, options = family_of(attention), options or {}
+    tell, the unusual ones; where there are none, `LUNA as published`. A method of a plug-in keeps
+    its name."""
+    family = family_of(attention)
     name, marker = METHODS.get(attention, (attention, "o"))
-    if attention == "luna":
+    if attention == "luna" and options:
         marker = OUTPUTS.get(str(options.get("nonneg")), marker)
     return Look(
-        name=", ".join(filter(None, (name, in_words(options)))),
+        name=_told(attention, name, options),
         family=family.name,
         colour=LUNA if attention == "luna" else COLOURS[family.name],
         marker=marker,
     )
+
+
+def _told(attention: str, name: str, options: Mapping[str, Any] | None) -> str:
+    if options is None:
+        return name
+    if words := in_words(options):
+        return f"{name}, {words}"
+    return " ".join(filter(None, (name, PUBLISHED.get(attention))))
 
 
 def beside(word: str, name: str) -> str:
@@ -138,8 +149,15 @@ def beside(word: str, name: str) -> str:
 
 
 def in_words(options: Mapping[str, Any]) -> str:
-    """`M = 8, signed`"""
-    return ", ".join(filter(None, (word_of(key, value) for key, value in options.items())))
+    """`signed, normalised, 64 x 1`: outputs and divisor first, M and L together."""
+    left = sorted(options.items(), key=lambda pair: FIRST.get(pair[0], len(FIRST)))
+    words = [word_of(key, value) for key, value in left if key not in ("M", "L")]
+    size = {key: options[key] for key in ("M", "L") if key in options}
+    if len(size) == 2:
+        words.append(f"{size['M']} x {size['L']}")
+    else:
+        words += [word_of(key, value) for key, value in size.items()]
+    return ", ".join(filter(None, words))
 
 
 def word_of(key: str, value: Any) -> str:

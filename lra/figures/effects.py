@@ -11,7 +11,7 @@ import pandas as pd
 from lra.figures import points as dots
 from lra.figures import style as look
 from lra.figures.words import TITLES
-from lra.looks import WORDS, look_of, word_of
+from lra.looks import WORDS, in_words, look_of
 from lra.report import render
 from lra.report.effects import AVERAGED
 from lra.report.notes import conditions
@@ -88,7 +88,7 @@ def _explained(pairs: pd.Series) -> str:
 def _level(setting: str, value: Any, *, bare: bool = False) -> str:
     """A value of a setting in words; `bare` ones stand behind the name of the setting."""
     if setting == "attention":
-        return look_of(str(value)).name
+        return _where(str(value))
     return str(value) if bare else WORDS.get(setting, {}).get(str(value), str(value))
 
 
@@ -96,8 +96,8 @@ def _where(rows: str) -> str:
     """In which rows an effect was seen: a method, or `M=8 nonneg=exp`."""
     pairs = re.findall(r"((?:\w+ x )*\w+)=(\d+(?: x \d+)+|\S+)", rows)
     method = rows[: rows.index(f"{pairs[0][0]}=")].strip() if pairs else rows
-    words = [word_of(key, value) for key, value in pairs]
-    return ", ".join([look_of(method).name, *words] if method else words)
+    options = dict(pairs)
+    return look_of(method, options).name if method else in_words(options)
 
 
 def write_agreement(table: Table, folder: Path) -> list[Path]:

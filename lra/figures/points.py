@@ -50,7 +50,9 @@ def draw_front(
             yerr=point.spread or None,
             fmt=style["marker"],
             capsize=2,
-            ms=6,
+            ms=6.5,
+            mfc="none",  # points that lie on each other are both seen
+            mew=1.6,
             color=style["color"] if point in special else OTHERS,
             elinewidth=0.8,
             zorder=style["zorder"],
@@ -122,7 +124,7 @@ class Place(NamedTuple):
     @property
     def leader(self) -> list[np.ndarray]:
         """Boxes without a size along the line from the point to the name."""
-        return [np.tile(self.point + share * self.shift, 2) for share in np.linspace(0.2, 0.7, 8)]
+        return [np.tile(self.point + share * self.shift, 2) for share in np.linspace(0, 0.7, 12)]
 
 
 def places(point: np.ndarray, half: np.ndarray) -> list[Place]:
@@ -147,7 +149,8 @@ class Taken:
         box, boxes = place.box, self.boxes
         outside = np.any(box[:2] < self.within.min) or np.any(box[2:] > self.within.max)
         covers = overlaps(box, boxes).sum()
-        covers += np.mean([overlaps(part, boxes).any() for part in place.leader])
+        others = np.delete(boxes, i, axis=0)  # a leader begins on its own point
+        covers += np.mean([overlaps(part, others).any() for part in place.leader])
         misleads = np.argmin(gaps(box, boxes[: self.points])) != i
         crosses = np.all((box[:2] < self.lines) & (self.lines < box[2:]), axis=1).any()
         away = np.linalg.norm(place.shift / place.half)

@@ -84,7 +84,7 @@ def kl_by_step(records: Sequence[Record]) -> pd.DataFrame:
         differ = of_method[differing(of_method, settings)].rename(columns=short_name)
         for record, options in zip(of_method["record"], differ.to_dict("records"), strict=True):
             shown = {k: v for k, v in options.items() if v is not None}
-            label = look_of(method, shown).name
+            label = look_of(method, shown or None).name
             rows += [
                 (method, label, int(re.findall(r"/(\d+)/", layer)[0]), point["step"], kl)
                 for point in record["stage1.curve"]

@@ -155,12 +155,13 @@ def draw_lines(
     """Draw (name, data, style). Data with mean, min and max are a line with a band, or with bars of
     few points; each column of other data is a line of its own. Names stand at the ends; lines
     without a name are grey."""
-    ends = []
+    ends, grey = [], []
     for name, line, style in lines:
         several = "mean" not in line
         middle = line.median(axis=1) if several else line["mean"]
         if not name:
             axes.plot(line if several else middle, color=OTHERS, lw=0.8, zorder=1)
+            grey.append((middle.iloc[-1], line.index[-1]))
         elif several:
             axes.plot(line, **style | {"marker": "", "linewidth": 1})
         elif len(line) > BARS:
@@ -172,8 +173,9 @@ def draw_lines(
             axes.errorbar(line.index, middle, reach, capsize=2, ms=4.5, elinewidth=0.8, **style)
         ends += [(name, line.index[-1], middle.iloc[-1], style["color"])] if name else []
     axes.grid()
-    if others := len(lines) - len(ends):
-        ends.append((f"{others} others", max(e[1] for e in ends), axes.get_ylim()[0], OTHERS))
+    if grey:  # their name points at the lowest of them
+        y, x = min(grey)
+        ends.append((f"{len(grey)} others", x, y, OTHERS))
     at_ends(axes, ends, gap)
 
 
@@ -220,4 +222,5 @@ def spread(
 
 def weight(name: str) -> str:
     """Bold for a row of LUNA or softmax, whatever its options."""
-    return "bold" if name.partition(",")[0] in BOLD_NAMES else "normal"
+    method = name.partition(",")[0].removesuffix(" as published")
+    return "bold" if method in BOLD_NAMES else "normal"

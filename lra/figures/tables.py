@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import textwrap
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +20,10 @@ from lra.figures import style as look
 from lra.figures.effects import write_agreement, write_effects
 from lra.figures.grids import across_page, draw_grids
 from lra.figures.words import AXES, axis_of
-from lra.looks import in_words, look_of
+from lra.looks import in_words
 from lra.report.commands import tables_of
 from lra.report.grids import Grid, grids_of
+from lra.report.names import names_of
 from lra.report.notes import conditions
 from lra.report.table import Table, is_mixed, mark_of, of_both_kinds, text_of
 
@@ -141,7 +141,7 @@ def compute(figure: Any, table: Table, column: str) -> None:
         axes.plot([cell["gflops"]] * cell["seeds"], cell["values"], "_", color=look.OTHERS, ms=8)
     cells = cells[~mixed]
     numbers = cells[["gflops", "score", "deviation"]].fillna(0).to_numpy()
-    looks = _looks(table, cells.index, list(cells.index))
+    looks = _looks(table, cells.index)
     points = [
         dots.Point(x, y, name, spread)
         for (_, name, _), (x, y, spread) in zip(looks, numbers, strict=True)
@@ -241,18 +241,14 @@ def grids_to_draw(table: Table) -> Iterator[TableFigure]:
 # ---------------------------------------------------------------------- what they share
 
 
-def _looks(
-    table: Table, rows: Sequence[str], named: Sequence[str] | None = None
-) -> list[tuple[str, str, dict[str, Any]]]:
+def _looks(table: Table, rows: Sequence[str]) -> list[tuple[str, str, dict[str, Any]]]:
     """Rows with their names in words, without the attention if all have the same, and the looks of
-    their methods. With `named`, a method that has one row needs no options in its name."""
-    one, number = table.rows["attention"].nunique() == 1, Counter(table.rows["attention"])
+    their methods."""
+    one, names = table.rows["attention"].nunique() == 1, names_of(table)
     lines, looks = table.rows.loc[rows, ["attention", "options"]], []
     for row, attention, options in lines.itertuples():
         shown = {k: v for k, v in options.items() if f" {k}={v}" in row}
-        alone = named is not None and number[attention] == 1
-        name = look_of(attention, {} if alone else shown).name
-        name = in_words(shown) or name if one else name
+        name = (one and in_words(shown)) or names[row]
         name = "\n".join(textwrap.wrap(name, 34))
         looks.append((row, name, look.style_of(attention, shown)))
     return looks
@@ -269,7 +265,7 @@ def _lines(
     """Draw a line per row. Of many rows only `special` ones are named, and none that would look
     like another one."""
     named = [row for row in lines if len(lines) <= look.NAMED or row in special]
-    looks = [found for found in _looks(table, [*lines], named) if found[0] in named]
+    looks = _looks(table, named)
     marker = {} if markers else {"marker": ""}
     dashed = look.dashed([style | marker for *_, style in looks])
     drawn = {

@@ -103,7 +103,7 @@ def students() -> list[float]:
 def _looks(tables: Iterable[Table], first: Sequence[str]) -> dict[str, list[str]]:
     """Name, family, colour and marker of every method, those of all tasks in their order."""
     others = sorted({method for table in tables for method in table.rows["attention"]})
-    looks = {method: look_of(method) for method in dict.fromkeys([*first, *others])}
+    looks = {method: look_of(method, {}) for method in dict.fromkeys([*first, *others])}
     return {m: [look.name, look.family, look.colour, look.marker] for m, look in looks.items()}
 
 

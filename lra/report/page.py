@@ -70,7 +70,7 @@ def _methods(tasks: Sequence[overview.Task]) -> dict[str, list[dict[str, Any]]]:
     """All tasks as texts: a line per method, by its name."""
     shown = [task for task in tasks if task.rows]
     return {
-        look_of(method).name: [_of_task(task, method) for task in shown]
+        look_of(method, {}).name: [_of_task(task, method) for task in shown]
         for method in overview.methods_of(tasks)
     }
 

@@ -64,7 +64,10 @@ def test_options_are_told_in_words():
     assert (named.name, named.family) == ("LUNA, signed, normalised", "learned kernels")
     assert named.colour == look_of("luna").colour
     assert named.marker != look_of("luna").marker
-    assert look_of("luna", {"M": 64, "nonneg": "exp"}).name == "LUNA, M = 64, exponential"
+    assert look_of("luna", {"M": 64, "nonneg": "exp"}).name == "LUNA, exponential, M = 64"
+    assert look_of("luna", {"M": 64, "L": 1, "nonneg": "exp"}).name == "LUNA, exponential, 64 x 1"
+    assert look_of("luna", {}).name == "LUNA as published"
+    assert look_of("linear", {}).name == "Linear attention"
     assert looks.in_words({"lr": 0.001, "dwc": "none"}) == "rate 0.001, no local branch"
 
 

@@ -32,7 +32,7 @@ def test_channels_are_those_of_the_checkpoint(
     psi = (hidden @ c.a[1, 2] + c.g[1, 2]).relu()
     np.testing.assert_allclose(layer.psi[1, [0, 20, 399], 2], psi.detach(), rtol=1e-4, atol=1e-6)
     assert runs.title_of(run).splitlines() == [
-        "listops, LUNA, M = 2, L = 3, a map per head, seed 1, best checkpoint",
+        "listops, LUNA, a map per head, 2 x 3, seed 1, best checkpoint",
         "protocol luna v1, model small, 2 steps of 8; data: a bundled miniature, for trying things "
         "out",
     ]

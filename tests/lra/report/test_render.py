@@ -142,7 +142,7 @@ def test_a_paper_says_how_many_seeds_where_they_differ(make: Make, runs: Path):
         make("softmax", 0.2, seed=seed)
     text = paper(table(runs), runs)
     assert "over 2 seeds, or as many as stand in brackets." in text
-    assert "LUNA & 40.0 (1)" in text
+    assert "LUNA as published & 40.0 (1)" in text
     assert r"30.0\,{\small$\pm$\,0.0} \\" in text
     assert "best simple rule &" not in text
 
