@@ -61,9 +61,8 @@ def paper(table: Table, results: Path) -> str:
     """Names in words and scores, no wider than a line; the best simple rule is the last row."""
     names, seeds = names_of(table), table.cells.loc[table.cells["seeds"] > 0, "seeds"]
     usual = int(seeds.mode().max())  # not said again in each cell
-    # The average over the values of a setting says nothing; of recoveries the first is enough.
-    of_tasks = () if table.axis else table.summaries[:1]
-    averages = [name for name in of_tasks if table.rows[name].notna().any()]
+    # Of several recoveries the first is enough.
+    averages = [name for name in table.summaries[:1] if table.rows[name].notna().any()]
     columns = [*table.columns, *averages]
     body = [
         [escape_tex(names[row]), *(_score(table, row, column, usual) for column in columns)]

@@ -49,12 +49,13 @@ def rows_and_scores(
 def beside(table: Table) -> tuple[str, pd.DataFrame]:
     """The sources, and `51.5 / 38.94`, measured and published, by name and not ranked."""
     printed = published().tables[table.spec.published or ""]
-    cells, first = table.cells[table.cells["published"].notna()], table.summaries[0]
+    cells = table.cells[table.cells["published"].notna()]
     pair = f"{{:.1f}} / {{:.{printed.digits}f}}".format
     both = pd.Series(map(pair, cells["score"], cells["published"]), cells.index)
     wide = both.unstack("column").reindex(columns=table.columns)
-    means = table.rows[[first, "published"]].dropna()
-    if table.rows["published"].notna().any():
+    if table.summaries and table.rows["published"].notna().any():
+        first = table.summaries[0]
+        means = table.rows[[first, "published"]].dropna()
         wide[first] = pd.Series(map(pair, means[first], means["published"]), means.index, dtype=str)
     wide["published by"] = cells.groupby("row")["source"].agg(lambda s: ", ".join(dict.fromkeys(s)))
     explained = published().sources

@@ -92,14 +92,16 @@ def build(
         for name, share in STEPS_TO.items():
             cells[name] = [_steps_to(cell, share) for _, cell in cells.iterrows()]
 
-    # A table over tasks has an average of all five, or none; one over a setting, of its columns.
-    averaged = columns if short_name(spec.columns) else FIVE
-    summaries = () if {*columns}.isdisjoint(averaged) else (AVERAGE,)
-    rows = _rows(cells, averaged)
+    # An average is over all five tasks; over the values of a setting there is none.
+    axis = short_name(spec.columns)
+    summaries = () if axis or {*columns}.isdisjoint(FIVE) else (AVERAGE,)
+    rows = _rows(cells, columns if axis else FIVE)
+    if summaries:  # none of a row with seeds of two kinds
+        rows[AVERAGE] = rows["place"].mask(of_both_kinds(cells).groupby("row").any())
     table = Table(
         spec=spec,
         columns=columns,
-        rows=rows.loc[_order(rows, cells, by_average=bool(summaries) and len(columns) > 1)],
+        rows=rows.loc[_order(rows, cells, by_place=len(columns) > 1 and bool(summaries or axis))],
         cells=cells,
         runs=runs,
         taken=taken,
@@ -160,22 +162,21 @@ def _cells(spec: TableSpec, runs: pd.DataFrame, known: pd.DataFrame) -> pd.DataF
 
 
 def _rows(cells: pd.DataFrame, averaged: Sequence[str]) -> pd.DataFrame:
-    """A line per row, with the averages of its scores and of published ones, if it has all. A row
-    with seeds of two kinds has no average."""
+    """A line per row, with the averages of its scores and of published ones over these columns, if
+    it has all."""
     rows, scores = rows_and_scores(cells, averaged)
     rows["place"] = scores.mean(axis=1, skipna=False)  # in the order
-    rows[AVERAGE] = rows["place"].mask(of_both_kinds(cells).groupby("row").any())
     printed = cells["published"].astype(float).unstack("column").reindex(columns=averaged)
     rows["published"] = printed.mean(axis=1, skipna=False)
     return rows
 
 
-def _order(rows: pd.DataFrame, cells: pd.DataFrame, *, by_average: bool) -> Sequence[str]:
-    """Rows of one attention by their options; several by average or, where there is none, by
-    score."""
+def _order(rows: pd.DataFrame, cells: pd.DataFrame, *, by_place: bool) -> Sequence[str]:
+    """Rows of one attention by their options; several by their average over the columns or, where
+    that is not asked for, by score."""
     if rows["attention"].nunique() == 1:
         return sorted(rows.index, key=lambda row: [*map(sortable, rows["options"][row].values())])
-    means = rows["place"] if by_average else (cells["score"] * cells["sign"]).groupby("row").mean()
+    means = rows["place"] if by_place else (cells["score"] * cells["sign"]).groupby("row").mean()
     return means.sort_index().sort_values(ascending=False, kind="stable").index
 
 

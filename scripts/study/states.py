@@ -24,7 +24,8 @@ PANELS = {
     "short ListOps": [("mixers_listops", "listops")],
 }
 # Options that tell the rows of a method apart, with what is usual.
-TELLING = {"nonneg": True, "decay": "selective", "M": 8}
+TELLING = {"nonneg": True, "normalise": "sum", "decay": "selective", "M": 8}
+SIGNED = (("nonneg", False), ("normalise", "rms"))
 
 
 class Row(NamedTuple):
@@ -36,7 +37,8 @@ def cells_of(table: Table, column: str) -> dict[Row, Any]:
     cells = {}
     for _, cell in table.column(column).iterrows():
         options = dict(cell["options"])
-        unusual = {k: options[k] for k, usual in TELLING.items() if options.get(k, usual) != usual}
+        usual = TELLING if cell["attention"] == "luna" else TELLING | {"normalise": "none"}
+        unusual = {k: options[k] for k, v in usual.items() if options.get(k, v) != v}
         cells[Row(cell["attention"], tuple(unusual.items()))] = cell
     return cells
 

@@ -199,8 +199,8 @@ def test_the_finding_on_costs_holds(study: dict[str, ModuleType], made: dict[str
 def test_the_finding_on_states_holds(study: dict[str, ModuleType], made: dict[str, Table]):
     states = study["states"]
     kept = {row: state for row, state in states.states_of(made).items() if state.isdigit()}
-    signed, gated = states.Row("luna", (("nonneg", False),)), states.Row("gated_deltanet", ())
-    half = states.Row("luna", (("nonneg", False), ("M", 4)))
+    signed, gated = states.Row("luna", states.SIGNED), states.Row("gated_deltanet", ())
+    half = states.Row("luna", (*states.SIGNED, ("M", 4)))
     assert int(kept[gated]) < int(kept[half]) < int(kept[signed])
     latest = [states.cells_of(made[name], "forgetting") for name in ("no_way_out", "latest_longer")]
     others = [cells[signed]["values"] for cells in latest]

@@ -133,7 +133,8 @@ def test_columns_at_the_rate_that_dev_chooses(make: Make, runs: Path):
     luna = shown.cells.loc["luna"]
     assert luna["score"].to_dict() == {"pairs=8": 95, "pairs=64": 50, "pairs=128": 20}
     assert {*luna["seeds"]} == {2}
-    assert shown.rows.loc["luna", "average"] == pytest.approx(55)
+    assert shown.summaries == (), "an average over numbers of pairs is no number of anything"
+    assert shown.rows.index[0] == "luna"
     assert shown.rows.loc["linear", "coverage"] == "1/3"
     assert any("chosen were 0.1, 0.2, 0.4." in note for note in shown.notes)
     with pytest.raises(UserError, match="would mix runs"):
