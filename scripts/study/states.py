@@ -11,7 +11,7 @@ from lra.report.table import Table
 
 FINDING = (
     "On recall no gate is shown to beat feature maps; where the latest value counts, the delta "
-    "rule leads with a smaller state"
+    "rule beats them with a smaller state"
 )
 # Of each panel its title, and the tables and columns that its seeds are from.
 PANELS = {
@@ -81,6 +81,7 @@ def draw(tables: dict[str, Table], out: Path) -> list[Path]:
 
     title = (
         f"{FINDING}\n○ a seed   ● a seed after three or four times the steps   dotted: the best "
-        "rule. Beside a name: how many numbers a head keeps between tokens."
+        "rule. Beside a name: how many numbers a head keeps between tokens. A row without a point was "
+        "not run."
     )
     return save_figure(out / "states", fill, title, 1.4 + 0.22 * len(states))
