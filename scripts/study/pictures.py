@@ -35,12 +35,13 @@ FINDINGS = {
     "signed, normalised outputs LUNA is one of them; as published it recalls 50 %",
     "dead-queries": "With relu outputs many queries of LUNA are dead, and where most are it "
     "recalls little; other outputs have few",
-    "divided": "Signed LUNA recalls more if its output is normalised, not divided by the sum of weights",
+    "divided": "Signed LUNA recalls more if its output is normalised, not divided by the sum of "
+    "weights",
     "listops-depth": "Where expressions are nested, no attention is better than reading the root's "
     "own digits",
     "states": states.FINDING,
-    "seeds": "Seven attentions whose means differ by up to 31 points on recall differ by less than 3 "
-    "on Image and on short ListOps",
+    "seeds": "Seven attentions whose means differ by up to 31 points on recall differ by less than "
+    "3 on Image and on short ListOps",
 }
 N, PAIRS = 4096, 64  # tokens whose cost is shown beside the recall of these pairs
 OUTPUTS = {True: LUNA, False: INK, "exp": NOTE, "softplus": OTHERS}  # colours of LUNA's outputs
@@ -63,7 +64,7 @@ PLAIN = {
     "protocol.style.positions": "learned",
     "pretrain.name": "none",
 }
-# Runs that are divided or normalised, by the pairs that they recall: table, column, attention or any
+# Runs that are divided or normalised, by pairs to recall: table, column, attention or any
 DIVIDED = {
     128: [("divide_slower", "pairs=128", "luna"), ("normalise_128", "recall", "rff")],
     64: [("normalise", "recall", ""), ("normalise_methods", "recall", "")],
@@ -93,7 +94,7 @@ def main() -> None:
 def draw_costs(results: Path, tables: Tables, out: Path) -> list[Path]:
     """Recall against the time of the attention alone, as published."""
     (file,) = sorted((results / "bench").glob("attention-*.json"))
-    bench, cells = BenchResult.load(file), by_method(tables["recall"], f"pairs={PAIRS}")
+    bench = BenchResult.load(file)
     points = costs_and_recall(bench, tables)
 
     def fill(figure: Any) -> None:
@@ -173,7 +174,7 @@ def in_all(tables: Tables) -> list[str]:
 
 
 def by_method(table: Table, column: str) -> pd.DataFrame:
-    """The cells of a column, by the name of their row; `shown` has the options of LUNA's outputs."""
+    """The cells of a column, by the name of their row; `shown` has LUNA's outputs."""
     cells, names = table.column(column), names_of(table)
     shown = [{k: v for k, v in o.items() if k == "nonneg"} for o in cells["options"]]
     return cells.assign(shown=shown).rename(index=names)

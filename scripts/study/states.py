@@ -81,7 +81,7 @@ def draw(tables: dict[str, Table], out: Path) -> list[Path]:
 
     title = (
         f"{FINDING}\n○ a seed   ● a seed after three or four times the steps   dotted: the best "
-        "rule. Beside a name: how many numbers a head keeps between tokens. A row without a point was "
-        "not run."
+        "rule. Beside a name: how many numbers a head keeps between tokens. A row without a point "
+        "was not run."
     )
     return save_figure(out / "states", fill, title, 1.4 + 0.22 * len(states))
