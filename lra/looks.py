@@ -99,14 +99,29 @@ WORDS = {
     },
     "share": {"head": "a map per head", "layer": "a map per layer"},
     "tie_qk": {"True": "one map for q and k", "False": "a map each for q and k"},
-    "projections": {"learned": "learned projections", "frozen": "frozen projections"},
+    "projections": {
+        "learned": "learned projections",
+        "frozen": "frozen projections",
+        "gaussian": "projections from N(0, I)",
+    },
     "psi": {"learned": "learned functions", "frozen": "frozen functions"},
     "envelope": {"none": "no envelope"},
     "positions": {"rope": "rotary"},
     "dwc": {"none": "no local branch", "conv1d": "local branch", "conv2d": "local branch"},
     "pretrain": {"none": "", "masked": "self-pretrained"},
+    "gates": {"x": "gates of hidden states"},
+    "init": {"legs": "LegS"},
+    "output": {"glu": "gated output"},
+    "joint": {"0.0": "", "1.0": "with stage 1's loss"},
 }
-NAMES = {"lr": "rate", "stage1_lr": "rate", "hidden": "width", "dwc": "local branch"}
+NAMES = {
+    "lr": "rate",
+    "stage1_lr": "rate",
+    "stage1_steps": "stage-1 steps",
+    "phi_lr": "rate of maps",
+    "hidden": "width",
+    "dwc": "local branch",
+}
 PUBLISHED = {"luna": "as published"}  # said of a setting in which nothing is unusual
 FIRST = {"nonneg": 0, "normalise": 1}  # settings that are told before others, by their place
 

@@ -81,7 +81,7 @@ def paper(table: Table, results: Path) -> str:
         r"\toprule",
         _line(["attention", *map(_head, heads)]),
         r"\midrule",
-        *map(_line, body),
+        *_apart([*map(_line, body)], space=long),
         *([r"\midrule", _line(rules)] if any(rules[1:]) else []),
         r"\bottomrule",
         r"\end{tabular}}",
@@ -93,8 +93,18 @@ def _head(words: str) -> str:
     """The head of a column of numbers, a long one in two lines."""
     first, space, rest = escape_tex(words).partition(" ")
     return (
-        rf"\shortstack[r]{{{first}\\{rest}}}" if space and len(words) > 9 else first + space + rest
+        rf"\shortstack[r]{{\strut {first}\\{rest}\strut}}"
+        if space and len(words) > 9
+        else first + space + rest
     )
+
+
+def _apart(lines: list[str], *, space: bool) -> Iterator[str]:
+    """The lines of a body, with space between those whose names may be wrapped."""
+    for i, line in enumerate(lines):
+        if space and i:
+            yield r"\addlinespace[2pt]"
+        yield line
 
 
 def _line(cells: list[str]) -> str:

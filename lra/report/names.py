@@ -13,6 +13,9 @@ NAMES = {
     "pathx": "Path-X",
     "image8": "Image, 8 x 8",
     "fuzzy": "Fuzzy recall",
+    "hops": "Two hops",
+    "forgetting": "The latest value",
+    "spatial": "Two dimensions",
     "cola": "CoLA",
     "sst2": "SST-2",
     "stsb": "STS-B",
@@ -32,19 +35,35 @@ def heading(table: Table, column: str) -> str:
 
 def names_of(table: Table) -> dict[str, str]:
     """The rows' names in words, with the options that are unusual; with all where two rows would
-    have one name."""
+    have one name. Rows of one name are of several codes: they are told apart by their time."""
     if not table.costs:
         methods = table.rows["attention"].items()
         return {str(label): _converted(str(label), method) for label, method in methods}
     usual = table.cells.groupby("row")["record"].first().map(usual_of)
     words, full = {}, {}
     for label, row in table.rows.iterrows():
-        options = row["options"]
+        options = {key: value for key, value in row["options"].items() if key != "code"}
         unusual = {k: v for k, v in options.items() if str(v) != str(usual[label].get(k))}
         words[label] = look_of(row["attention"], unusual).name
         full[label] = look_of(row["attention"], options).name
-    several = pd.Series(words).duplicated(keep=False)
-    return {label: full[label] if several[label] else name for label, name in words.items()}
+    settings = pd.DataFrame({"words": words, "full": full})
+    several = settings.groupby("words")["full"].transform("nunique") > 1
+    names = settings["full"].where(several, settings["words"])
+    times = table.cells.groupby("row")["record"].first().map(lambda record: record["times.started"])
+    return _told_apart(names, times)
+
+
+def _told_apart(names: pd.Series, times: pd.Series) -> dict[str, str]:
+    """The names by label, with `earlier code` or `later code` where two are the same."""
+    told = dict[str, str]()
+    for name, labels in names.groupby(names, sort=False).groups.items():
+        in_time = sorted(labels, key=lambda label: str(times[label]))
+        for i, label in enumerate(in_time, 1):
+            place = f"code {i} of {len(labels)}"
+            if len(labels) == 2:
+                place = "earlier code" if i == 1 else "later code"
+            told[str(label)] = str(name) if len(labels) == 1 else f"{name}, {place}"
+    return {str(label): told[str(label)] for label in names.index}
 
 
 def _converted(label: str, method: str) -> str:

@@ -318,7 +318,7 @@ def draw_depth(results: Path, data_dir: Path, out: Path) -> list[Path]:
             ]
             line = pd.concat(right, axis=1).agg(["mean", "min", "max"], axis=1)
             line = line[np.unique(depths, return_counts=True)[1] >= LEAST]
-            lines.append((look_of(name).name, line, look.style_of(name)))
+            lines.append((look_of(name, {}).name, line, look.style_of(name)))
         for name, by in rules.items():
             line = pd.DataFrame(dict.fromkeys(("mean", "min", "max"), by))
             lines.append((f"rule: {name}", line, {"color": NOTE, "ls": ":", "lw": 1}))

@@ -147,6 +147,24 @@ def test_a_paper_says_how_many_seeds_where_they_differ(make: Make, runs: Path):
     assert "best simple rule &" not in text
 
 
+def test_a_paper_tells_codes_apart_by_their_time_and_has_no_hash(make: Make, runs: Path):
+    make("luna", 0.3, codes=["b" * 8])
+    make("luna", 0.4, codes=["a" * 8], times__started="2026-01-01T00:00:30+0000")
+    make("linear", 0.2, codes=["c" * 8])
+    text = paper(table(runs), runs)
+    assert "LUNA as published, later code & 40.0" in text
+    assert "LUNA as published, earlier code & 30.0" in text
+    assert "Linear attention & 20.0" in text
+    assert not any(letter * 8 in text for letter in "abc")
+
+
+def test_long_names_of_a_paper_have_space_between_them(make: Make, runs: Path):
+    make("luna", 0.4, options={"nonneg": False, "normalise": "rms", "share": "head"})
+    make("linear", 0.3)
+    make("softmax", 0.2)
+    assert paper(table(runs), runs).count(r"\addlinespace") == 2
+
+
 # Prints how far a table is made smaller.
 DOCUMENT = r"""\documentclass[twocolumn]{article}
 \usepackage{array,booktabs,graphicx}
