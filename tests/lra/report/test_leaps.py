@@ -1,5 +1,5 @@
-"""Columns whose runs may leap: found, compared by a test that assumes nothing of scores, and runs of
-two kinds never averaged."""
+"""Columns whose runs may leap: found, compared by a test that assumes nothing of scores, and runs
+of two kinds never averaged."""
 
 from __future__ import annotations
 
