@@ -98,8 +98,8 @@ def our_rows(results: Path) -> Rows:
 
 
 def published_rows() -> Rows:
-    """Published scores by what was measured: state spaces and Mega, and Transformers by what is known
-    of the brackets in their data."""
+    """Published scores by what was measured: state spaces and Mega, and Transformers by what is
+    known of the brackets in their data."""
     contents, rows = published(), dict[str, list[tuple[str, float]]]()
     for name, table in contents.tables.items():
         for method, row in table.rows.items() if "listops" in table.tasks else ():
