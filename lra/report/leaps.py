@@ -62,12 +62,14 @@ def _how_low(sums: Array, sizes: Array) -> Array:
     """By how many standard errors each row lies below the best rows (columns, rows)."""
     order = np.argsort(-sums / sizes, axis=-1, kind="stable")
     ranked, n = np.take_along_axis(sums, order, -1), sizes[order]
-    means, total = ranked / n, n.cumsum(-1)
-    above = (ranked.cumsum(-1) / total)[..., :, None] - means[..., None, :]  # (.., k, row)
-    errors = above / np.sqrt(1 / total[..., :, None] + 1 / n[..., None, :])
-    is_above = np.triu(np.ones((len(sizes), len(sizes)), bool), 1)
+    means, best, seeds = ranked / n, ranked.cumsum(-1), n.cumsum(-1)
+    errors = np.full(means.shape, -np.inf)
+    for k in range(1, len(sizes)):  # the best k against each of the others
+        above = (best / seeds)[:, k - 1, None] - means[:, k:]
+        above /= np.sqrt(1 / seeds[:, k - 1, None] + 1 / n[:, k:])
+        np.maximum(errors[:, k:], above, out=errors[:, k:])
     low = np.empty_like(means)
-    np.put_along_axis(low, order, np.where(is_above, errors, -np.inf).max(-2), -1)
+    np.put_along_axis(low, order, errors, -1)
     return low
 
 

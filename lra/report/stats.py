@@ -79,7 +79,8 @@ def compare_with_best(
             break
         # The worse rows are found; without them the others may hold no leaps.
         marked_at = tested["p"][worse].max()
-        left = [i for i in left if i not in worse]
+        marked = {*worse.tolist()}
+        left = [i for i in left if i not in marked]
         leaps = may_hold_leaps([samples[i] for i in left], least[left])
     return verdicts
 
