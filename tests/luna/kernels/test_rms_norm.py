@@ -106,7 +106,8 @@ def test_single_precision(of_all_heads: bool):
     exact = by_definition(*leaves(*call, dtype=F64), of_all_heads)
     for ours, right in zip(by_kernels(*call, of_all_heads), exact, strict=True):
         assert ours.dtype == F32
-        assert (ours - right).norm() <= 2e-7 * right.norm()
+        # Gains add 6,000 terms; in which order, and so how they round, is the processor's choice.
+        assert (ours - right).norm() <= 4e-7 * right.norm()
 
 
 @of_heads
