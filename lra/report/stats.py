@@ -61,7 +61,7 @@ def compare_with_best(
     means = np.array([math.fsum(values) / len(values) for values in samples])
     best = np.array([round(mean, digits) == round(means.max(), digits) for mean in means])
     verdicts = pd.DataFrame({"best": best, "p": np.nan, "worse": False, "needs": np.nan})
-    left = [i for i, values in enumerate(samples) if len(values) >= LEAST_SEEDS]
+    left: list[int] = [i for i, values in enumerate(samples) if len(values) >= LEAST_SEEDS]
     verdicts["leaps"] = leaps = may_hold_leaps([samples[i] for i in left], least[left])
     marked_at = 0.0  # the largest p so far: a row that is tested later has no smaller one
     while len(left) > 1:
@@ -73,14 +73,13 @@ def compare_with_best(
         column.index = pd.Index(left)
         tested = column[~best[left] & column["p"].notna()]
         verdicts.loc[tested.index, ["p", "needs"]] = tested[["p", "needs"]]
-        worse = tested.index[tested["p"] < LEVEL]
+        worse = [int(i) for i in tested.index[tested["p"] < LEVEL]]
         verdicts.loc[worse, "worse"] = True
-        if not leaps or worse.empty:
+        if not leaps or not worse:
             break
         # The worse rows are found; without them the others may hold no leaps.
         marked_at = tested["p"][worse].max()
-        marked = {*worse.tolist()}
-        left = [i for i in left if i not in marked]
+        left = [i for i in left if i not in worse]
         leaps = may_hold_leaps([samples[i] for i in left], least[left])
     return verdicts
 
