@@ -61,7 +61,7 @@ def compare_with_best(
     means = np.array([math.fsum(values) / len(values) for values in samples])
     best = np.array([round(mean, digits) == round(means.max(), digits) for mean in means])
     verdicts = pd.DataFrame({"best": best, "p": np.nan, "worse": False, "needs": np.nan})
-    left: list[int] = [i for i, values in enumerate(samples) if len(values) >= LEAST_SEEDS]
+    left = [i for i, values in enumerate(samples) if len(values) >= LEAST_SEEDS]
     verdicts["leaps"] = leaps = may_hold_leaps([samples[i] for i in left], least[left])
     marked_at = 0.0  # the largest p so far: a row that is tested later has no smaller one
     while len(left) > 1:
@@ -73,7 +73,7 @@ def compare_with_best(
         column.index = pd.Index(left)
         tested = column[~best[left] & column["p"].notna()]
         verdicts.loc[tested.index, ["p", "needs"]] = tested[["p", "needs"]]
-        worse = [int(i) for i in tested.index[tested["p"] < LEVEL]]
+        worse = [i for i in left if i in tested.index and tested["p"][i] < LEVEL]
         verdicts.loc[worse, "worse"] = True
         if not leaps or not worse:
             break
@@ -95,7 +95,9 @@ def _by_means(samples: Sequence[Sequence[float]], noise: Array, *, needs: bool) 
     column = pd.DataFrame({"p": p, "needs": np.nan})
     column.loc[first, "p"] = np.nan
     if needs:
-        for i in np.flatnonzero(column["p"] >= LEVEL):
+        for i in range(len(means)):
+            if i == first or p[i] < LEVEL:
+                continue
             pair = means[[i, first]], variances[[i, first]]
             number = _seeds_needed(*pair, shared.item(), len(means), LEVEL / unmarked)
             column.loc[i, "needs"] = max(number, LEAST_SEEDS)
