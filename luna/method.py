@@ -29,6 +29,7 @@ class Method(nn.Module):
 
     name: str = "unregistered"
     paper: ClassVar[Paper]
+    numerics: ClassVar[int] = 1  # raised when its numbers change: old and new runs are then apart
     complexity: ClassVar[str]  # of time, as printed by `lra list`, e.g. "O(n d e)"
     profiles: ClassVar[tuple[str, ...]] = ("strict",)  # those under which this method differs
     declared: ClassVar[Any] = Traits()  # luna/traits.py

@@ -1,9 +1,10 @@
-"""The code that decides a run's result, as a hash: runs of different code are different runs.
+"""The source of a run, as hashes: which file differs from the one that made a run, and whether what
+comes from outside the project is what it was.
 
-It is the attention, the modules of SHARED, and what they import of `luna`, `lra.model` or their own
-plug-in; all others choose settings and data, which have hashes of their own, or print and store. A
-file counts by its syntax tree without docstrings, wherever it lies. A process keeps the code that
-it has loaded, and so do its forks: an edit counts in the next process.
+What `luna` and `lra` compute has declared versions (versions.py), so an edit of them makes no new
+run. A method, an optimiser or a metric from elsewhere has no version: there an edit does. A file
+counts by its syntax tree without docstrings, wherever it lies. A process keeps the code that it has
+loaded, and so do its forks: an edit counts in the next process.
 """
 
 from __future__ import annotations
@@ -13,38 +14,85 @@ import hashlib
 import importlib.util
 import json
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from lra.base.errors import UserError
 from lra.base.places import PACKAGE
+from lra.base.versions import PARTS, is_ours
 
-SHARED = {
-    "the backbone": ["lra.model.network"],
-    "the optimiser": ["lra.training.optim"],
-    "the training step": ["lra.training.module", "lra.metrics.target", "lra.metrics.classes"],
-    "the order of the data": ["lra.data.loader", "lra.data.device"],
-}
-PRETRAINING = {"the pretraining": ["lra.model.pretrain"]}  # beside SHARED, where there is one
-CONVERSION = {"the conversion": ["luna.convert.pipeline"]}
 CHOSEN = "the chosen "  # begins the parts of which only some runs have one
 UNKNOWN = "unknown"  # of records from before they held their code
 _loaded: dict[Path, bytes] = {}
 
 
-def code_of(attention: str, shared: dict[str, list[str]] = SHARED) -> dict[str, str]:
-    """Hash each part of a run's code. Only an attention from outside `luna` is imported."""
+@dataclass(frozen=True)
+class Source:
+    """The code of a run."""
+
+    parts: dict[str, str]  # the hash of each
+    outside: tuple[str, ...]  # the parts that are not the project's
+    files: dict[str, str] = field(repr=False)  # hashes, by name
+
+    @property
+    def hash(self) -> str:
+        return hash_parts(self.parts)
+
+    def differs_from(self, parts: Mapping[str, str], files: Mapping[str, str]) -> str:
+        """Name what differs from a run with these parts and files; empty where nothing does. Runs
+        of before 0.2 did not write their files down."""
+        if parts == self.parts:
+            return ""
+        names = [*dict.fromkeys([*self.files, *files])] if files else []
+        changed = [name for name in names if self.files.get(name) != files.get(name)]
+        if not changed:
+            names = [*dict.fromkeys([*self.parts, *parts])]
+            changed = [name for name in names if self.parts.get(name) != parts.get(name)]
+        more = f" and {len(changed) - 2} more" if len(changed) > 2 else ""
+        return ", ".join(changed[:2]) + more
+
+    def same_outside(self, parts: Mapping[str, str]) -> bool:
+        """Whether what is not the project's is what a run with these parts had."""
+        return all(self.parts[name] == parts.get(name) for name in self.outside)
+
+
+def source_of(attention: str, parts: Iterable[str], chosen: Mapping[str, list[str]] = {}) -> Source:
+    """Hash the code of a run: of its method, of these parts of PARTS, and of the modules that it
+    chose itself. Only an attention from outside `luna` is imported."""
+    method = module_of(attention)
+    modules = {f"the attention {attention}": [method]}
+    modules |= {f"the {name}": [*PARTS[name].modules] for name in parts}
+    modules |= chosen
+    hashes: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for part, names in modules.items():
+        contents = contents_of(*names)
+        hashes[part] = _hash(repr(sorted(contents.values())))
+        files |= {name_of_file(file): text[:8] for file, (text, _) in contents.items()}
+    outside = [*chosen, *([f"the attention {attention}"] if not is_ours(method) else [])]
+    return Source(hashes, tuple(outside), files)
+
+
+def hash_parts(parts: Mapping[str, str]) -> str:
+    return _hash(json.dumps(sorted(parts.items())))[:8]
+
+
+def module_of(attention: str) -> str:
+    """Give the module of a method; one of `luna.attention` is not imported for that."""
     module = f"luna.attention.{attention}"
     if find_source(module) is None:
         import luna  # not before: it imports torch
 
         module = luna.get(attention).__module__
-    parts = {f"the attention {attention}": [module], **shared}
-    return {part: hash_modules(*modules) for part, modules in parts.items()}
+    return module
 
 
-def hash_parts(parts: dict[str, str]) -> str:
-    return _hash(json.dumps(sorted(parts.items())))[:8]
+def name_of_file(file: Path) -> str:
+    """`luna/attention/linear.py`; of a file outside the project its own name."""
+    root = PACKAGE.parent
+    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
 
 
 def keep_loaded(*modules: str) -> None:
@@ -58,6 +106,11 @@ def keep_loaded(*modules: str) -> None:
 
 def hash_modules(*modules: str) -> str:
     """Hash the contents of modules and of all that they import, wherever their files lie."""
+    return _hash(repr(sorted(contents_of(*modules).values())))
+
+
+def contents_of(*modules: str) -> dict[Path, tuple[str, list[tuple[str, ...]]]]:
+    """The files of modules and of all that they import: hashes of each, and of what it uses."""
     packages = {"luna", "lra", *(module.partition(".")[0] for module in modules)}
     followed = tuple(f"{name}." for name in ("lra.model", *packages - {"lra"}, *modules))
     contents: dict[Path, tuple[str, list[tuple[str, ...]]]] = {}
@@ -78,7 +131,7 @@ def hash_modules(*modules: str) -> str:
                 uses[-1] += (_read(target)[0],)
                 to_read.append(target)
         contents[file] = text, sorted(uses)
-    return _hash(repr(sorted(contents.values())))
+    return contents
 
 
 def _read(module: str) -> tuple[str, list[tuple[str, str]]]:

@@ -77,12 +77,6 @@ def add_records(records: argparse.ArgumentParser, export_all: Callable[..., Any]
     send.add_argument("--name", help="of the folder they get (default: that of FOLDER)")
     send.add_argument("--data-dir", type=Path, default=Path("data"), help="as for check")
     send.add_argument("--into", type=Path, default=Path(RECORDS) / "submitted")
-    migrate = actions.add_parser("migrate", help="rewrite those of an earlier version, once")
-    migrate.set_defaults(run=_migrate)
-    migrate.add_argument("folder", type=Path, metavar="DIR", help="of runs, or of records")
-    migrate.add_argument(
-        "--map", type=Path, metavar="FILE", help="add a line per run, old and new name: .csv"
-    )
     check.add_argument("--reevaluate", action="store_true", help="run checkpoints of runs again")
 
 
@@ -203,13 +197,6 @@ def _submit(arguments: argparse.Namespace) -> None:
     a = arguments
     report = submit(a.source, a.into, a.name, a.data_dir)
     print(f"{report}\nCommit {report.parent} and open a pull request.")
-
-
-def _migrate(arguments: argparse.Namespace) -> None:
-    from lra.results.migrate import migrate
-
-    renamed = migrate(arguments.folder, arguments.map)
-    print(f"{len(renamed)} records rewritten in {arguments.folder}")
 
 
 # ---------------------------------------------------------------------- trained networks

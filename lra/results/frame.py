@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from lra.base import code
-from lra.base.code import PRETRAINING, hash_parts
+from lra.base.code import hash_parts
 from lra.results.record import Record
 from lra.runs.facts import find_fact, flat
 from lra.runs.schema import TRAINING, all_columns
@@ -88,20 +88,26 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
     for name in CHOSEN:
         yield name, spelt(record.get(f"settings.{name}"))
     yield "task", record["task"]  # its name, not its settings
-    for column in ("kind", "attention", "score", "floor", "code", "revision", "run"):
+    for column in ("kind", "attention", "score", "floor", "revision", "run"):
         yield column, getattr(record, column)
     stage = {"stage": record.stage}
     for fact, column in RENAMED.items():
         yield column, find_fact(stage, fact) if fact.startswith("stage.") else record.get(fact)
+    yield "code", record.version
+    yield "code_of_training", _version_of_training(record)
+    yield "source", record.code
+    yield "path", str(record.path)
+
+
+def _version_of_training(record: Record) -> str:
+    """The version of the parts which all runs share, whatever they choose."""
     parts = record.get("code") or {}
-    # That of the parts which all runs share, whatever they choose.
     shared = {
         part: value
         for part, value in parts.items()
-        if part not in PRETRAINING and not part.startswith(code.CHOSEN)
+        if part != "the pretraining" and not part.startswith(code.CHOSEN)
     }
-    yield "code_of_training", record.code if shared == parts else hash_parts(shared)
-    yield "path", str(record.path)
+    return record.version if shared == parts or not record.version else hash_parts(shared)
 
 
 def _hidden(name: str) -> bool:

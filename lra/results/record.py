@@ -24,19 +24,21 @@ from typing import Any
 
 import numpy as np
 
-from lra.base.code import UNKNOWN
+from lra.base.code import CHOSEN, UNKNOWN, hash_parts
 from lra.base.digests import check_digest, compact, digest
 from lra.base.disk import plain_file
 from lra.base.errors import UserError, nearest, printable, readable
+from lra.base.versions import ATTENTION
 from lra.metrics.answers import Answers
 from lra.metrics.words import text_of
 from lra.results.excluded import RECORDS, without_excluded
+from lra.results.first_versions import first_versions
 from lra.runs.answers import read_answers
 from lra.runs.facts import find_fact, flat
 from lra.runs.folder import RESULT, TEACHER
 from lra.runs.schema import CONVERSION, check_record
 
-# Identity, code, seed and attempt: two records of one key are the same run.
+# Identity, version, seed and attempt: two records of one key are the same run.
 Key = tuple[str, str, int, int]
 
 SUBMITTED = "submitted"  # a folder of records/, with those that others sent: tables must name it
@@ -70,12 +72,27 @@ class Record:
 
     @property
     def key(self) -> Key:
-        return self["identity"], self.code, self["seed"], self.get("attempt", 1)
+        return self["identity"], self.version, self["seed"], self.get("attempt", 1)
 
     @property
     def code(self) -> str:
         """Return the hash of the code; `a+b` if a run begun by code a was ended by code b."""
         return "+".join(self.get("codes") or [UNKNOWN])
+
+    @property
+    def version(self) -> str:
+        """Return what tells runs of one identity apart: the source of what is not the project's.
+        The versions of the project itself are in the identity; early records have none, and are
+        told apart by their code unless numerics.yaml lists it."""
+        if (numerics := self.get("numerics")) is None:
+            return "" if self.code in first_versions(self.path) else self.code
+        method = "" if ATTENTION in numerics else f"the attention {self.attention}"
+        outside = {
+            part: source
+            for part, source in (self.get("code") or {}).items()
+            if part == method or part.startswith(CHOSEN)
+        }
+        return hash_parts(outside) if outside else ""
 
     @property
     def attention(self) -> str:

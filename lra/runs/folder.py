@@ -7,11 +7,14 @@
 Phase one of a pretrained run (lra/model/pretrain.py) is a run with a folder of its own, in which
 `pretrained.json` stands for `result.json`.
 
-`identity` is the hash of settings and data, `code` that of the code (lra/base/code.py): a run of
-other code has another folder, and the older one is kept. A repetition (`rerun=true`) is in
-`seed-<n>-attempt-<k>`. `result.json` appears, complete, only when a run has finished.
-`status.json` says running, interrupted, failed or finished. The lock is the kernel's (flock), which
-releases it when the process ends, however it ends.
+`identity` is the hash of settings, data and declared versions (lra/base/versions.py). `code` is
+that of the source (lra/base/code.py) and decides nothing: a finished run of other source is
+returned. So folders of several sources lie side by side, and a checkpoint stays with its own. A
+repetition (`rerun=true`) is in `seed-<n>-attempt-<k>`.
+
+`result.json` appears, complete, only when a run has finished. `status.json` says running,
+interrupted, failed or finished. The lock is the kernel's (flock), which releases it when the
+process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -29,11 +32,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import yaml
 
-from lra.base.code import CHOSEN, PRETRAINING, SHARED, code_of, find_source, hash_parts
-from lra.base.config import Objective
+from lra.base import versions
+from lra.base.code import CHOSEN, find_source, source_of
 from lra.base.digests import check_digest, digest
 from lra.base.disk import disk_errors, read_json, take_lock, write_atomically, write_json
 from lra.base.errors import UserError, readable
+from lra.base.versions import is_ours
 from lra.base.yaml_data import read_yaml
 from lra.metrics.words import text_of
 from lra.settings.experiment import SCHEMA_VERSION, plain
@@ -50,33 +54,81 @@ TIME = "%Y-%m-%dT%H:%M:%S%z"
 
 
 class RunFolder:
-    """The folder of one run with today's code. With `rerun` it is that of the latest attempt, or,
-    with `again` too, of the one after it if that has finished."""
+    """The folder of one run: one in which it has finished, or that of today's source. With `rerun`
+    it is that of the latest attempt with today's source, or, with `again` too, of the one after it
+    if that has finished."""
 
     def __init__(self, run: Run, fingerprint: str, *, again: bool = False):
-        pretrained = run.pretrain.name is not Objective.none
-        parts = (SHARED | PRETRAINING if pretrained else SHARED) | chosen_code(run)
-        result = PHASE_ONE if run.pretrain.is_the_run else DEBUG if run.debug else RESULT
-        self.run, self.identity = run, run.experiment.identity(fingerprint)
-        code = code_of(run.attention["name"], parts)
-        self.code_facts = {"codes": [hash_parts(code)], "code": code}
-        self.name = f"{self.identity}-{hash_parts(code)}"  # of the runs of all seeds
+        experiment = run.experiment
+        self.run, self.numerics = run, experiment.numerics()
+        self._fingerprint = fingerprint
+        self.identity = experiment.identity(fingerprint, self.numerics)
+        parts = [name for name in self.numerics if name in versions.PARTS]
+        self.source = source_of(run.attention["name"], parts, chosen_code(run))
+        self._result = PHASE_ONE if run.pretrain.is_the_run else DEBUG if run.debug else RESULT
         group = Path(run.runs_dir) / run.task.name / run.protocol.name / run.model.name
-        first = group / run.attention["name"] / self.name / f"seed-{run.seed}"
+        self._of_method = group / run.attention["name"]
+        first = self._of_method / f"{self.identity}-{self.source.hash}" / f"seed-{run.seed}"
         self.path, self.attempt = first, 1
-        while run.rerun:
-            following = first.with_name(f"{first.name}-attempt-{self.attempt + 1}")
-            if not (following.exists() or (again and (self.path / result).exists())):
-                break
-            self.path, self.attempt = following, self.attempt + 1
+        if run.rerun:
+            self.path, self.attempt = self._last_attempt(first, again)
+        elif not self._finished(first):
+            self.path = self._made_by_other_source() or first
+        self.name = self.path.parent.name  # of the runs of all seeds
         self.id = f"{self.name}-{self.path.name}"  # as tables cite the run; name_of is the same
         self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"
-        self.status_file, self.result_file = self.path / "status.json", self.path / result
+        self.status_file, self.result_file = self.path / "status.json", self.path / self._result
         self.answers = self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
         self._started, self._since, self._updated = time.time(), time.monotonic(), 0.0
         self._lock: IO[Any] | None = None  # the open file
         self._begun = self._first_begun()
+
+    def _finished(self, folder: Path) -> bool:
+        """Whether a run has its result, and a phase one its weights, too."""
+        whole = self._result != PHASE_ONE or (folder / "checkpoints/last.ckpt").exists()
+        return whole and (folder / self._result).exists()
+
+    def _last_attempt(self, first: Path, again: bool) -> tuple[Path, int]:
+        folder, attempt = first, 1
+        while True:
+            following = first.with_name(f"{first.name}-attempt-{attempt + 1}")
+            if not (following.exists() or (again and (folder / self._result).exists())):
+                return folder, attempt
+            folder, attempt = following, attempt + 1
+
+    def _made_by_other_source(self) -> Path | None:
+        """Find the newest finished run that other source of the project made; None if there is
+        none. What is not the project's has to be the same."""
+        folders = self._of_method.glob(f"{self.identity}*/seed-{self.run.seed}")
+        newest_first = sorted(
+            (folder for folder in folders if self._finished(folder)),
+            key=lambda folder: (folder / self._result).stat().st_mtime,
+            reverse=True,
+        )
+        same = (f for f in newest_first if self.source.same_outside(code_in(f)["code"]))
+        return next(same, None)
+
+    def other_source(self) -> str:
+        """Name what differs in the source that made this run; empty where nothing does."""
+        made_by = code_in(self.path)
+        return self.source.differs_from(made_by["code"], made_by["sources"])
+
+    def earlier(self) -> tuple[str, Path] | None:
+        """Find an unfinished run of these settings that another version, or other source, began:
+        what has changed since, and its folder."""
+        where = f"seed-{self.run.seed}"
+        same = self._of_method.glob(f"{self.identity}*/{where}")
+        if others := sorted(same, key=lambda folder: folder.stat().st_mtime):
+            made_by = code_in(others[-1])
+            differs = self.source.differs_from(made_by["code"], made_by["sources"])
+            return f"the source has changed ({differs})", others[-1]
+        for part, numerics in versions.earlier(self.numerics):
+            identity = self.run.experiment.identity(self._fingerprint, numerics)
+            if others := sorted(self._of_method.glob(f"{identity}*/{where}")):
+                now = self.numerics[part]
+                return f"numerics of the {part} is {now}, and was {numerics[part]}", others[-1]
+        return None
 
     def _first_begun(self) -> float:
         """When an earlier process began the run. If the clock was set back since, it is so long ago
@@ -112,7 +164,8 @@ class RunFolder:
     def begin(self) -> None:
         """Write the settings, for people and for `data_dir_of`, and that the run has begun."""
         facts = {"settings": self.run.experiment.settings(), "seed": self.run.seed}
-        facts |= self.code_facts | {"data_dir": str(Path(self.run.data_dir).resolve())}
+        facts |= {"numerics": self.numerics} | self.code_facts() | {"sources": self.source.files}
+        facts["data_dir"] = str(Path(self.run.data_dir).resolve())
         text = yaml.safe_dump(plain(facts), sort_keys=False)
         with writing(self.config):
             write_atomically(self.config, text.encode())
@@ -120,8 +173,7 @@ class RunFolder:
 
     def result(self) -> dict[str, Any] | None:
         """Read the result; None before the end, and for a phase one whose weights are gone."""
-        whole = self.result_file.name == RESULT or self.last.exists()
-        return read_result(self.result_file) if whole else None
+        return read_result(self.result_file) if self._finished(self.path) else None
 
     def set_status(self, status: str, **facts: Any) -> None:
         facts = {
@@ -141,6 +193,9 @@ class RunFolder:
                 raise UserError(f"the lock of {self.path} was removed while it ran: run it again")
             self.set_status("running", step=step, steps=steps)
 
+    def code_facts(self) -> dict[str, Any]:
+        return {"codes": [self.source.hash], "code": self.source.parts}
+
     def facts(self) -> dict[str, Any]:
         """Give what a record says of the run itself, which ends now."""
         times = {"begun": self._begun, "started": self._started, "finished": self._now()}
@@ -153,7 +208,8 @@ class RunFolder:
             "seed": self.run.seed,
             "settings": self.run.experiment.settings(),
             "times": {name: _written(at) for name, at in times.items()},
-        } | self.code_facts
+            "numerics": self.numerics,
+        } | self.code_facts()
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the result: of a run its record, of a phase one what it says of itself."""
@@ -167,37 +223,50 @@ def _written(at: float) -> str:
 
 
 def chosen_code(run: Run) -> dict[str, list[str]]:
-    """List the modules of a run's metrics, and of what it names that moves its result."""
+    """List the modules from outside the project of a run's metrics, and of what it names that moves
+    its result."""
     from lra import data
     from lra.base.targets import modules_of, resolve, targets_in
     from lra.metrics.metric import get
     from lra.settings.own import chosen, decides
 
-    parts = {}
+    parts: dict[str, list[str]] = {}
     # A metric decides which checkpoint is the best; phase one has its own, an accuracy.
     names = [] if run.pretrain.is_the_run else data.of(run.task).metric_names
     for name in names:
         module = type(get(name)).__module__
-        if module not in SHARED["the training step"] and find_source(module) is not None:
+        if not is_ours(module) and find_source(module) is not None:
             parts[f"{CHOSEN}metric {name}"] = [module]
     for setting, options in chosen(run):
         if not decides(setting, options):
             continue
-        # What builds an optimiser or a schedule decides the result too.
-        modules = [] if setting.startswith("callbacks.") else ["lra.training.custom"]
-        for target in targets_in(options):
-            modules += modules_of(resolve(setting, target))
+        modules = [
+            module
+            for target in targets_in(options)
+            for module in modules_of(resolve(setting, target))
+            if not is_ours(module)
+        ]
         if modules:
             # With a space in callbacks.ema: a dot in a key would make dotted names ambiguous.
             parts[f"{CHOSEN}{setting.replace('.', ' ')}"] = modules
     return parts
 
 
-def note_other_code(folder: Path) -> None:
-    """Say which run of the same settings is kept, where one with other code begins anew."""
-    same = folder.parents[1].glob(f"{folder.parent.name.partition('-')[0]}*/{folder.name}")
-    if not folder.exists() and (others := sorted(same, key=lambda f: f.stat().st_mtime)):
-        print(f"the code has changed since {others[-1]}: beginning anew, that folder is kept")
+def code_in(folder: Path) -> dict[str, dict[str, str]]:
+    """Read which source made a run: the hashes of its parts, and of its files."""
+    config = folder / "config.yaml"
+    if not config.is_file():
+        return {"code": {}, "sources": {}}
+    with readable(config, "remove it"):
+        facts = read_yaml(config)
+        return {key: facts.get(key) or {} for key in ("code", "sources")}
+
+
+def note_other_code(folder: RunFolder) -> None:
+    """Say which run of the same settings is kept, where one of other code begins anew."""
+    if not folder.path.exists() and not folder.run.rerun and (found := folder.earlier()):
+        why, other = found
+        print(f"{why}: beginning anew, {other} is kept")
 
 
 def data_dir_of(folder: Path) -> str:
@@ -236,7 +305,7 @@ def read_result(path: Path) -> dict[str, Any] | None:
     if result is not None:
         if result.get("schema") != SCHEMA_VERSION:
             raise UserError(
-                f"{path} is of an earlier version: run `lra records migrate` on its folder"
+                f"{path} is of an earlier version, which is not read any more: remove it"
             )
         with readable(path, "remove it, and the same command tests the last checkpoint again"):
             check_digest(result)

@@ -199,6 +199,7 @@ class RunRecord(Facts, extra="forbid"):
     seconds: dict[str, Number] | None = None
     machine: Machine
     times: Times
+    numerics: dict[Name, Positive] | None = None  # declared versions; early records have none
     code: Group | None = None
     codes: Annotated[list[Name] | None, Field(max_length=10), HIDDEN] = None
     command: str | None = None
@@ -228,10 +229,11 @@ class RunRecord(Facts, extra="forbid"):
                 )
         if (name := shared_name(settings, facts)) is not None:  # tables show one of both
             raise ValueError(f"its {name:.200} is not that of its settings")
-        expected = identity_of(settings, find_fact(facts, "data.fingerprint"))
+        fingerprint = find_fact(facts, "data.fingerprint")
+        expected = identity_of(settings, fingerprint, record.numerics)
         if record.identity != expected:
             raise ValueError(
-                f"its identity is {record.identity:.40}, but its settings and data "
+                f"its identity is {record.identity:.40}, but its settings, data and numerics "
                 f"are those of run {expected}"
             )
         name = name_of(record.identity, record.codes, record.seed, record.attempt)
@@ -402,7 +404,7 @@ def check_record(where: str, facts: Group) -> None:
     """UserError, beginning with `where`, for the first thing that no record has."""
     if isinstance(version := facts.get("schema"), int) and 0 < version < SCHEMA_VERSION:
         raise UserError(
-            f"{where} is of an earlier version: `lra records migrate <folder>` rewrites it"
+            f"{where} is of an earlier version, which is not read any more: run it again"
         )
     if (problem := problem_of(facts)) is not None:
         raise UserError(f"{where} is damaged or was edited: {problem}")

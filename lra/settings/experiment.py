@@ -1,5 +1,5 @@
-"""What decides a run's result. Its hash, with that of the data, is the run's identity, a record
-holds it, and a network is built from it.
+"""What decides a run's result. Its hash, with that of the data and the declared versions of the
+code (lra/base/versions.py), is the run's identity, a record holds it, and a network is built of it.
 
 Everything else of a `Run` (lra/settings/compose.py) is how it is executed: folders, devices,
 loggers, limits, and the budget that it is compared with.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -16,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from lra import data
+from lra.base import versions
 from lra.base.config import Model, Objective, Pretrain, Protocol
 from lra.base.errors import UserError
 
@@ -58,14 +60,24 @@ class Experiment:
             facts["protocol"].pop(key, None)
         return facts | everything["chosen"]
 
-    def identity(self, fingerprint: str) -> str:
-        return identity_of(self.settings(), fingerprint)
+    def numerics(self) -> dict[str, int]:
+        """The declared versions of its method and of its parts (lra/base/versions.py)."""
+        parts = versions.of_training(pretrained=self.pretrain.name is not Objective.none)
+        return versions.numerics_of(self.attention["name"], parts)
+
+    def identity(self, fingerprint: str, numerics: Mapping[str, int] | None = None) -> str:
+        """Hash everything but the seed; `numerics` are others than today's."""
+        return identity_of(self.settings(), fingerprint, numerics or self.numerics())
 
 
-def identity_of(settings: dict[str, Any], fingerprint: str) -> str:
-    """Hash settings as a config.yaml or a record holds them."""
-    facts = json.dumps([SCHEMA_VERSION, settings, fingerprint], sort_keys=True)
-    return hashlib.sha256(facts.encode()).hexdigest()[:12]
+def identity_of(
+    settings: Mapping[str, Any], fingerprint: str | None, numerics: Mapping[str, int] | None = None
+) -> str:
+    """Hash settings and versions as a config.yaml or a record holds them."""
+    facts: list[Any] = [SCHEMA_VERSION, settings, fingerprint]
+    if moved := versions.raised(numerics or {}):
+        facts.append(moved)
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:

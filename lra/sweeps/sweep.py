@@ -56,6 +56,7 @@ class Outcome:
     state: str  # one of STATES
     reason: str = ""
     score: float = 0.0  # on dev, which a search maximises: negative where lower is better
+    other_code: bool = False  # whether other source than today's made it
 
 
 def job(cfg: DictConfig) -> float:
@@ -86,7 +87,8 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
     """Skip, run or retry the job with the overrides `words`."""
     folder = None if run.rerun else find(run)
     if folder is not None and (result := folder.result()) is not None:
-        return Outcome(words, "finished before", score=_to_maximise(result))
+        score, other = _to_maximise(result), bool(folder.other_source())
+        return Outcome(words, "finished before", score=score, other_code=other)
     reason = ""
     for _ in range(run.retries + 1):
         code, lines = run_alone(run, words, label)
@@ -231,6 +233,8 @@ def summarise(outcomes: list[Outcome]) -> str:
     count = Counter(outcome.state for outcome in outcomes)
     parts = [f"{count[state]} {state}" for state in STATES if count[state]]
     lines = [f"sweep of {len(outcomes)}: {', '.join(parts)}"]
+    if n := sum(outcome.other_code for outcome in outcomes):
+        lines[0] += f" ({n} by other code: rerun=true makes them anew)"
     shared = set.intersection(*(set(o.job) for o in outcomes)) if len(outcomes) > 1 else set()
     for outcome in outcomes:
         if outcome.state == "failed":

@@ -99,7 +99,7 @@ def carry_out(
         except Interrupted:  # the first process reports it
             raise SystemExit from None
         return
-    note_other_code(folder.path)
+    note_other_code(folder)
     with folder.lock(wait=wait):
         if folder.result() is not None:
             return

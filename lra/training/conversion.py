@@ -13,7 +13,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from safetensors import SafetensorError
 
-from lra.base.code import CONVERSION, code_of, hash_parts
+from lra.base import versions
+from lra.base.code import Source, source_of
 from lra.base.digests import digest
 from lra.base.disk import disk_errors, read_json, write_json
 from lra.base.errors import UserError, first_line
@@ -21,7 +22,7 @@ from lra.data.store import lock
 from lra.metrics.metric import facts_of, get
 from lra.runs import environment
 from lra.runs.facts import without_dots
-from lra.runs.folder import RESULT, TEACHER, note_other_code, read_result
+from lra.runs.folder import RESULT, TEACHER, read_result
 from lra.runs.schema import ConversionRecord, name_of
 from lra.settings.errors import explained
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
@@ -92,9 +93,9 @@ def convert(run: Conversion, command: str = "") -> dict[str, Any]:
     if run.stage is ConversionStage.convert:
         options = run.attention | {"layers": run.layers}
         name = options.pop("name")
-        code = code_of(name, CONVERSION)
-        origin |= {"codes": [hash_parts(code)], "code": code}
-        note_other_code(place)
+        source = source_of(name, versions.OF_CONVERSION)
+        origin |= {"codes": [source.hash], "code": source.parts, "numerics": _numerics(name)}
+        _note_other_code(run, place, source)
     waiting = f"another process is making {place}; waiting for it"
     with quiet(), lock(place, waiting), disk_errors(place, MOVE):
         processor, model = _load_model(run, task)
@@ -146,7 +147,7 @@ def record_of(facts: dict[str, Any], model: str) -> dict[str, Any]:
     facts["machine"] = {key: facts.pop(key) for key in ("device", "threads")}
     facts["versions"] = {"torch": facts.pop("torch")} | facts["versions"]
     facts["seconds"] = {"total": facts["seconds"]}
-    identity = identity_of(settings, fingerprint)
+    identity = identity_of(settings, fingerprint, facts.get("numerics"))
     stages = {stage: _percent(scores) for stage, scores in facts.pop("scores").items()}
     select = next(stage for stage in ("best", "stage1", "swap") if stage in stages)
     facts |= {
@@ -223,14 +224,41 @@ def _device(device: Device) -> str:
 
 
 def folder(run: Conversion) -> Path:
-    """Return the run's folder, another one for every setting that changes the result."""
+    """Return the run's folder, another one for every setting that changes the result: the newest in
+    which it has finished, or that of today's source."""
     if run.stage is ConversionStage.teacher:
         return _teachers(run) / f"seed-{run.seed}"
-    facts = [run.attention, run.layers, run.recipe.facts(), _teacher(run)]
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
     name = run.attention["name"]
-    code = hash_parts(code_of(name, CONVERSION))
-    return _teachers(run).with_name(name) / f"{key}-{code}" / f"seed-{run.seed}"
+    source = source_of(name, versions.OF_CONVERSION)
+    group, key = _teachers(run).with_name(name), _key(run)
+    first = group / f"{key}-{source.hash}" / f"seed-{run.seed}"
+    if (first / RESULT).exists() or source.outside:
+        return first
+    made = group.glob(f"{key}*/seed-{run.seed}/{RESULT}")
+    newest = max(made, key=lambda file: file.stat().st_mtime, default=None)
+    return first if newest is None else newest.parent
+
+
+def _key(run: Conversion) -> str:
+    facts: list[Any] = [run.attention, run.layers, run.recipe.facts(), _teacher(run)]
+    if moved := versions.raised(_numerics(run.attention["name"])):
+        facts.append(moved)
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _numerics(attention: str) -> dict[str, int]:
+    return versions.numerics_of(attention, versions.OF_CONVERSION)
+
+
+def _note_other_code(run: Conversion, place: Path, source: Source) -> None:
+    """Say which code made a finished conversion, and which unfinished one is kept."""
+    if (made_by := read_json(place / RESULT)) is not None:
+        if differs := source.differs_from(made_by.get("code") or {}, {}):
+            print(f"note: other code made this result ({differs}); remove {place} to make it anew")
+    elif not place.exists():
+        others = place.parents[1].glob(f"{_key(run)}*/{place.name}")
+        if found := sorted(others, key=lambda folder: folder.stat().st_mtime):
+            print(f"the source has changed since {found[-1]}: beginning anew, that folder is kept")
 
 
 def _teachers(run: Conversion) -> Path:

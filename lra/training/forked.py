@@ -4,9 +4,10 @@ that none of a thousand runs does either. It starts no thread, because a fork wo
 from __future__ import annotations
 
 from lra.base import code
+from lra.base.versions import PARTS
 from lra.training.run import train
 
 __all__ = ["train"]
 
-for modules in code.SHARED.values():
-    code.hash_modules(*modules)  # keeps the syntax trees, which every attention shares
+for part in PARTS.values():
+    code.contents_of(*part.modules)  # keeps the syntax trees, which every attention shares

@@ -254,6 +254,8 @@ def show_result(folder: RunFolder, before: dict[str, Any] | None) -> None:
     """Show the result of a run, or, from before this command, that it had one."""
     if before:
         print(f"already finished: {score_of(before)}")
+        if differs := folder.other_source():
+            print(f"note: other code made this result ({differs}); rerun=true makes it anew")
     elif result := folder.result():
         test, took = result["stages"][result["select"]], clock(sum(result["seconds"].values()))
         tokens = f"{n} tokens of " if (n := test["scored"]) != test["examples"] else ""

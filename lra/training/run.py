@@ -123,7 +123,7 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any
     carry({key.removeprefix("network."): value for key, value in state.items()}, module.network)
     if is_main_process():
         print(f"phase two  begins with {folder.id}", flush=True)
-    about = {"run": folder.id, "identity": folder.identity, "codes": folder.code_facts["codes"]}
+    about = {"run": folder.id, "identity": folder.identity, "codes": folder.code_facts()["codes"]}
     return about | (folder.result() or {}).get("pretraining", {})
 
 

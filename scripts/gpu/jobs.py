@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 
 from gpu.call import ROOT, Call, Process, say
-from lra.base.code import code_of
 from lra.base.errors import UserError
 
 
@@ -24,7 +23,6 @@ class Entry:
     words: tuple[str, ...]  # all of them
     seeds: tuple[int, ...]
     seconds: float  # of a GPU on which nothing else runs
-    again: bool  # only records of the attention's present code count
     run: Any  # lra.settings.run.Run
 
     @property
@@ -65,9 +63,8 @@ def read_queue(file: Path) -> list[Entry]:
         for row in group["runs"]:
             words = (*shlex.split(group["words"]), *shlex.split(row["words"]))
             seeds = tuple(row.get("seeds", group["seeds"]))
-            again = row.get("again", False)
             run = compose(words)
-            entries.append(Entry(group["words"], words, seeds, row["seconds"], again, run))
+            entries.append(Entry(group["words"], words, seeds, row["seconds"], run))
     return entries
 
 
@@ -85,16 +82,12 @@ def records_of(entries: Iterable[Entry], folders: Sequence[Path]) -> dict[str, l
 def seeds_done(entry: Entry, records: Iterable[Any]) -> set[int]:
     """The seeds that have a record of this identity. The data need not be here: a record holds
     their fingerprint."""
-    code = code_of(entry.run.attention["name"]) if entry.again else {}
-    part = f"the attention {entry.run.attention['name']}"
     experiment = entry.run.experiment
-    done = set()
-    for record in records:
-        if record["identity"] != experiment.identity(record["data.fingerprint"]):
-            continue
-        if not entry.again or record["code"].get(part) == code[part]:
-            done.add(record["seed"])
-    return done
+    return {
+        record["seed"]
+        for record in records
+        if record["identity"] == experiment.identity(record["data.fingerprint"])
+    }
 
 
 def jobs_left(entries: Sequence[Entry], out: Path) -> list[Job]:

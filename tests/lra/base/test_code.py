@@ -1,4 +1,4 @@
-"""The hash of the code: what changes it, and what does not."""
+"""The hash of a source: what changes it, what does not, and which file differs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pytest
 
 import luna
 from lra.base import code
-from lra.base.code import PRETRAINING, SHARED, code_of, hash_parts
+from lra.base.code import source_of
 from lra.base.errors import UserError
 from lra.base.places import PACKAGE
+from lra.base.versions import PARTS
 
 METHOD = '''import math as m
 from mine.helper import scale
@@ -45,7 +46,7 @@ def hash_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             (tmp_path / f"{name}.py").unlink(missing_ok=True)
             if text is not None:
                 (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-        return hash_parts(code_of("mine", {}))
+        return source_of("mine", []).hash
 
     yield write
     code.find_source.cache_clear()
@@ -90,34 +91,58 @@ def test_the_attention_itself_may_move(hash_of):
     assert code.hash_modules("mine.inner.own") == code.hash_modules("mine.method")
 
 
-def test_an_attention_has_its_own_code_and_shares_the_rest():
-    of_luna, of_linear = code_of("luna"), code_of("linear")
-    differ = of_luna.items() ^ of_linear.items()
+def test_an_attention_has_its_own_source_and_shares_the_rest():
+    of_luna, of_linear = source_of("luna", PARTS), source_of("linear", PARTS)
+    differ = of_luna.parts.items() ^ of_linear.parts.items()
     assert {part for part, _ in differ} == {"the attention luna", "the attention linear"}
-    codes = of_luna, of_linear, code_of("luna", SHARED | PRETRAINING)
-    assert len({hash_parts(parts) for parts in codes}) == 3
+    sources = of_luna, of_linear, source_of("luna", ["backbone"])
+    assert len({source.hash for source in sources}) == 3
+    assert of_luna.outside == ()
     with pytest.raises(UserError, match=r"the source of lra\.nothing cannot be found"):
-        code_of("luna", {"nothing": ["lra.nothing"]})
+        source_of("luna", [], {"nothing": ["lra.nothing"]})
+
+
+def test_a_source_names_the_file_that_differs():
+    now = source_of("linear", ["step"])
+    assert {"luna/attention/linear.py", "luna/errors.py", "lra/training/module.py"} <= {*now.files}
+    assert now.differs_from(now.parts, now.files) == ""
+    edited = now.files | {"luna/errors.py": "0"}
+    parts = now.parts | {"the attention linear": "0"}
+    assert now.differs_from(parts, edited) == "luna/errors.py"
+    three = edited | dict.fromkeys(("lra/training/module.py", "lra/training/trainer.py"), "0")
+    assert now.differs_from(parts, three).endswith(" and 1 more")
+    assert now.differs_from(parts, {}) == "the attention linear", "of before files were kept"
+    fewer = {name: text for name, text in now.files.items() if name != "luna/errors.py"}
+    assert now.differs_from(parts, fewer) == "luna/errors.py"
+
+
+def test_what_is_not_the_projects_has_to_be_the_same(hash_of):
+    hash_of({})
+    before = source_of("mine", ["step"], {"the chosen optimizer": ["mine.helper"]})
+    assert before.outside == ("the chosen optimizer", "the attention mine")
+    assert before.same_outside(before.parts | {"the step": "0"})
+    hash_of({"helper": HELPER.replace("2", "3", 1)})
+    assert not source_of("mine", ["step"]).same_outside(before.parts)
 
 
 def test_a_process_has_the_code_that_it_loaded(monkeypatch: pytest.MonkeyPatch):
     luna.get("uniform")  # which imports it
     monkeypatch.setattr(code, "_loaded", {})
-    before, read = code_of("uniform", {}), Path.read_bytes
+    before, read = source_of("uniform", []), Path.read_bytes
     with monkeypatch.context() as edit:
         edit.setattr(Path, "read_bytes", lambda file: read(file) + b"edited = True")
-        assert code_of("uniform", {}) != before
+        assert source_of("uniform", []) != before
     code.keep_loaded()
     monkeypatch.setattr(Path, "read_bytes", lambda file: read(file) + b"edited = True")
-    assert code_of("uniform", {}) == before
+    assert source_of("uniform", []) == before
 
 
 @pytest.mark.parametrize("python", [sys.executable, "python3.12", "python3.13"])
 def test_every_process_and_python_has_the_same_hash_without_torch(python: str):
     environment = os.environ | {"PYTHONHASHSEED": "5", "PYTHONPATH": str(PACKAGE.parent)}
-    ask = "import sys; from lra.base.code import *; "
-    ask += "print(hash_parts(code_of('luna')), 'torch' in sys.modules)"
+    ask = "import sys; from lra.base.code import *; from lra.base.versions import PARTS; "
+    ask += "print(source_of('luna', PARTS).hash, 'torch' in sys.modules)"
     if shutil.which(python) is None or subprocess.run([python, "-V"]).returncode:
         pytest.skip("is not installed")
     answer = subprocess.check_output([python, "-c", ask], env=environment, text=True)
-    assert answer.split() == [hash_parts(code_of("luna")), "False"]
+    assert answer.split() == [source_of("luna", PARTS).hash, "False"]

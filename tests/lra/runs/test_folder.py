@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import time
 from datetime import datetime
 
 import pytest
+import yaml
 
+from lra.base import versions
+from lra.base.code import Source
 from lra.base.disk import read_json
 from lra.base.errors import UserError
+from lra.base.yaml_data import read_yaml
 from lra.results import record as records
 from lra.runs import environment
 from lra.runs import folder as runs
@@ -56,10 +62,12 @@ def test_whatever_decides_a_result_changes_the_identity(small):
 
 @pytest.fixture
 def folder(small, monkeypatch: pytest.MonkeyPatch):
-    """folder("code a", "rerun=true"): the folder of the small run with that code."""
+    """folder("a", "rerun=true"): the folder of the small run, made by that source of errors.py."""
 
-    def build(code: str, *words: str, again: bool = True) -> RunFolder:
-        monkeypatch.setattr(runs, "code_of", lambda *_: {"the attention linear": code})
+    def build(source: str, *words: str, again: bool = True, outside: str = "") -> RunFolder:
+        parts = {"the attention linear": source, "the chosen optimizer": outside}
+        made = Source(parts, ("the chosen optimizer",), {"luna/errors.py": source})
+        monkeypatch.setattr(runs, "source_of", lambda *_: made)
         return RunFolder(small(*words), "data", again=again)
 
     return build
@@ -73,22 +81,78 @@ def begun(folder: RunFolder, *, finished: bool) -> RunFolder:
     return folder
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_a_run_of_other_code_is_kept_and_begun_anew(folder, finished: bool, capsys):
-    older = begun(folder("a"), finished=finished)
+def test_a_finished_run_of_other_source_is_returned_and_says_which_file_differs(folder):
+    older = begun(folder("a"), finished=True)
+    assert folder("a").other_source() == ""
+    now = folder("b")
+    assert now.path == older.path
+    assert now.result()["score"] == 0.25
+    assert now.other_source() == "luna/errors.py"
+    again = folder("b", "rerun=true")
+    assert again.path.parent != older.path.parent
+    assert again.attempt == 1
+    begun(again, finished=True)
+    assert older.result_file.exists(), "the old result is kept beside the new one"
+    assert folder("b").path == again.path, "of several the one of today's source"
     assert folder("a").path == older.path
-    runs.note_other_code(older.path)  # it is resumed
+    newest = folder("c")
+    assert newest.path in (older.path, again.path)
+
+
+def test_the_newest_of_several_finished_runs_of_other_source_is_returned(folder):
+    first, second = (begun(folder(source, "rerun=true"), finished=True) for source in "ab")
+    os.utime(first.result_file, (1, 1))
+    assert folder("c").path == second.path
+    os.utime(second.result_file, (0, 0))
+    assert folder("c").path == first.path
+
+
+def test_a_checkpoint_of_other_source_is_kept_and_continued_when_that_is_back(folder, capsys):
+    older = begun(folder("a"), finished=False)
+    runs.note_other_code(folder("a"))  # it is resumed
+    assert capsys.readouterr().out == ""
     now = folder("b")
     assert now.path.parents[1] == older.path.parents[1]
-    assert now.name != older.name
-    assert now.result() is None
-    assert capsys.readouterr().out == ""
-    runs.note_other_code(now.path)
-    assert f"has changed since {older.path}: beginning anew" in capsys.readouterr().out
+    assert now.path != older.path
+    runs.note_other_code(now)
+    said = f"the source has changed (luna/errors.py): beginning anew, {older.path} is kept"
+    assert said in capsys.readouterr().out
     begun(now, finished=False)
-    runs.note_other_code(now.path)
+    runs.note_other_code(now)
     assert capsys.readouterr().out == ""
     assert folder("a").path == older.path
+
+
+def test_a_run_with_an_edited_plugin_begins_anew(folder):
+    begun(folder("a", outside="x"), finished=True)
+    assert folder("b", outside="x").result() is not None
+    assert folder("a", outside="y").result() is None
+
+
+def test_raised_numerics_make_another_run_and_say_why(folder, monkeypatch, capsys):
+    older = begun(folder("a"), finished=True)
+    raised = dataclasses.replace(versions.PARTS["step"], numerics=2)
+    monkeypatch.setitem(versions.PARTS, "step", raised)
+    now = folder("a")
+    assert now.identity != older.identity
+    assert now.result() is None
+    runs.note_other_code(now)
+    said = capsys.readouterr().out
+    assert f"numerics of the step is 2, and was 1: beginning anew, {older.path}" in said
+    assert begun(now, finished=True).result()["numerics"]["step"] == 2
+    monkeypatch.undo()
+
+
+def test_runs_from_before_versions_are_found_by_their_names(folder):
+    """Their folders name a code that is no hash of today, and config.yaml lists no files."""
+    older = begun(folder("a"), finished=True)
+    config = read_yaml(older.config)
+    for key in ("sources", "numerics"):
+        del config[key]
+    older.config.write_text(yaml.safe_dump(config), encoding="utf-8")
+    found = folder("b")
+    assert found.path == older.path
+    assert found.other_source() == "the attention linear"
 
 
 def test_attempts(folder):

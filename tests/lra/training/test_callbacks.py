@@ -228,7 +228,7 @@ def test_an_own_callback_is_part_of_the_run(small):
     assert noisy.experiment.settings()["callbacks"] == {
         "Noisy": {"_target_": f"{__name__}.Noisy", "size": 0.2}
     }
-    assert "the chosen callbacks Noisy" in RunFolder(noisy, "x").code_facts["code"]
+    assert "the chosen callbacks Noisy" in RunFolder(noisy, "x").source.parts
     rows = [read_metrics(runner.train(r).with_name("metrics.csv")) for r in (plain, noisy)]
     assert rows[0][-1]["dev_loss"] != rows[1][-1]["dev_loss"]
 

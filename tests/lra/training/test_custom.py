@@ -96,7 +96,7 @@ def test_a_run_that_chooses_nothing_is_what_it_was(small):
     assert run.chosen == {}
     assert not {"optimizer", "schedule", "callbacks", "debug"} & run.experiment.settings().keys()
     assert type(runner.build(run)) is LRAModule
-    assert not [part for part in RunFolder(run, "x").code_facts["code"] if "chosen" in part]
+    assert not [part for part in RunFolder(run, "x").source.parts if "chosen" in part]
     same = small("optimizer=adamw", "schedule=cosine_floor", "callbacks=none")
     assert same.experiment.identity("x") == run.experiment.identity("x")
 

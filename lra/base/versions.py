@@ -1,0 +1,86 @@
+"""Declared versions: which numbers the code computes, as integers that are raised by hand.
+
+Whoever changes the numbers of a method raises `numerics` in its class; whoever changes those of a
+part that all runs share raises its integer here. tests/golden notices a change that was not
+declared. An edit that moves no number, such as a clearer message, raises nothing.
+
+A method or a part outside `luna` and `lra` declares nothing: its source is hashed (code.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+ATTENTION = "attention"  # the key of a method's own integer
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the code that runs share."""
+
+    numerics: int
+    modules: tuple[str, ...]  # where it is, and what of them is of `luna` or of `lra.model`
+
+
+PARTS = {
+    "backbone": Part(1, ("lra.model.network",)),
+    "embedding": Part(1, ("lra.model.embedding", "lra.model.rotary")),
+    "optimizer": Part(1, ("lra.training.optim", "lra.training.custom", "lra.training.sam")),
+    "schedule": Part(1, ("lra.training.optim",)),
+    # The loss and its mask, gradients, clipping, averages of weights
+    "step": Part(
+        1,
+        (
+            "lra.training.module",
+            "lra.training.trainer",
+            "lra.training.callbacks",
+            "lra.metrics.target",
+            "lra.metrics.classes",
+        ),
+    ),
+    "data": Part(1, ("lra.data.arrays", "lra.data.loader", "lra.data.device")),  # splits, order
+    "selection": Part(1, ("lra.training.checkpoints",)),
+    "seeding": Part(1, ("lra.training.run",)),
+    "scoring": Part(1, ("lra.training.record", "lra.metrics.metric", "lra.metrics.numbers")),
+    "pretraining": Part(1, ("lra.model.pretrain",)),
+    "conversion": Part(1, ("luna.convert.pipeline",)),
+}
+PRETRAINING, CONVERSION = "pretraining", "conversion"  # only some runs have one
+OF_CONVERSION = (CONVERSION,)
+
+
+def of_training(*, pretrained: bool) -> tuple[str, ...]:
+    """The parts of a training run."""
+    apart = {CONVERSION} if pretrained else {CONVERSION, PRETRAINING}
+    return tuple(name for name in PARTS if name not in apart)
+
+
+def numerics_of(attention: str, parts: Iterable[str]) -> dict[str, int]:
+    """The integers of a run: that of its method, if the method is of `luna`, and of its parts."""
+    import luna  # not before: it imports torch
+
+    method = luna.get(attention)
+    declared = {ATTENTION: method.numerics} if is_ours(method.__module__) else {}
+    return declared | {name: PARTS[name].numerics for name in parts}
+
+
+def is_ours(module: str) -> bool:
+    """Whether a module is the project's, whose numbers have declared versions."""
+    return module.partition(".")[0] in ("luna", "lra")
+
+
+def raised(numerics: Mapping[str, int]) -> dict[str, int]:
+    """Those above 1, which alone are part of an identity: so runs from before a part was declared
+    are those of its first version."""
+    return {name: n for name, n in sorted(numerics.items()) if n > 1}
+
+
+def earlier(numerics: Mapping[str, int]) -> list[tuple[str, dict[str, int]]]:
+    """Versions that differ from these in one integer, which is lower, the latest first; and its
+    name."""
+    return [
+        (name, {**numerics, name: n})
+        for name, now in numerics.items()
+        for n in range(now - 1, 0, -1)
+    ]
