@@ -30,6 +30,9 @@ class Method(nn.Module):
     name: str = "unregistered"
     paper: ClassVar[Paper]
     numerics: ClassVar[int] = 1  # raised when its numbers change: old and new runs are then apart
+    # Options that came after the first runs, at the value that those had: it is the default, and
+    # there an option is no part of a run's settings.
+    added: ClassVar[dict[str, Any]] = {}
     complexity: ClassVar[str]  # of time, as printed by `lra list`, e.g. "O(n d e)"
     profiles: ClassVar[tuple[str, ...]] = ("strict",)  # those under which this method differs
     declared: ClassVar[Any] = Traits()  # luna/traits.py

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 ATTENTION = "attention"  # the key of a method's own integer
 
@@ -46,6 +47,10 @@ PARTS = {
     "pretraining": Part(1, ("lra.model.pretrain",)),
     "conversion": Part(1, ("luna.convert.pipeline",)),
 }
+# Settings of model and protocol that came after the first runs, by their dotted names, at the value
+# that those had: it is the default, and there a setting is no part of a run. Of a method's options
+# the class says so, luna.base.Method.added.
+ADDED: dict[str, Any] = {}
 PRETRAINING, CONVERSION = "pretraining", "conversion"  # only some runs have one
 OF_CONVERSION = (CONVERSION,)
 
@@ -68,6 +73,22 @@ def numerics_of(attention: str, parts: Iterable[str]) -> dict[str, int]:
 def is_ours(module: str) -> bool:
     """Whether a module is the project's, whose numbers have declared versions."""
     return module.partition(".")[0] in ("luna", "lra")
+
+
+def without_added(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of settings what came later and is as it was before."""
+    import luna  # not before: it imports torch
+
+    added = luna.get(settings["attention"]["name"]).added
+    later = ADDED | {f"attention.{name}": value for name, value in added.items()}
+    for place, value in later.items():
+        *groups, name = place.split(".")
+        group = settings
+        for key in groups:
+            group = group.get(key, {})
+        if name in group and group[name] == value:
+            del group[name]
+    return settings
 
 
 def raised(numerics: Mapping[str, int]) -> dict[str, int]:

@@ -58,7 +58,7 @@ class Experiment:
         for key in LOOKED_UP:
             facts["model"].pop(key, None)
             facts["protocol"].pop(key, None)
-        return facts | everything["chosen"]
+        return versions.without_added(facts | everything["chosen"])
 
     def numerics(self) -> dict[str, int]:
         """The declared versions of its method and of its parts (lra/base/versions.py)."""
