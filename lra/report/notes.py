@@ -78,9 +78,20 @@ def training_notes(table: Table) -> Iterator[str]:
         yield f"{FLOOR}."
     if n := len(table.taken) - len(table.taken.drop_duplicates(["identity", "code", "seed"])):
         yield f"{n} repeated runs (rerun=true) are not shown: the first to finish counts."
+    if mixed := rows_of_several_sources(runs):
+        yield (
+            f"{', '.join(mixed)}: made by code that differs in its source and declares the same "
+            "numerics."
+        )
     yield from comparisons(table)
     for column in table.columns:
         yield _column_note(table, column)
+
+
+def rows_of_several_sources(runs: pd.DataFrame) -> list[str]:
+    """The rows with a cell whose runs are of one version and of more than one source."""
+    sources = runs.groupby(["row", "column"])["source"].nunique()
+    return [str(row) for row in sources[sources > 1].index.unique("row")]
 
 
 def scored_by(runs: pd.DataFrame) -> str:
