@@ -82,6 +82,22 @@ def check_options(setting: str, made: Callable[..., Any], options: Mapping[str, 
             )
 
 
+def built(setting: str, made: Callable[..., Any], target: str, *first: Any, **options: Any) -> Any:
+    """Call a class or a function of the user's; what it raises becomes one sentence."""
+    from hydra.utils import instantiate
+
+    for inner in targets_in(options):
+        resolve(setting, inner)
+    try:
+        if "_target_" in str(options):  # an option that is an object itself
+            options = instantiate(options, _convert_="all")
+        return made(*first, **options)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{setting}={target} cannot be built: {first_line(error)}") from error
+
+
 def arguments_of(made: Callable[..., Any]) -> set[str] | None:
     """The names of the arguments of a class or a function; None if it takes any. What a class takes
     as **options is what the next one above it takes."""

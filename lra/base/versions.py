@@ -27,8 +27,8 @@ class Part:
 PARTS = {
     "backbone": Part(1, ("lra.model.network",)),
     "embedding": Part(1, ("lra.model.embedding", "lra.model.rotary")),
-    "optimizer": Part(1, ("lra.training.optim", "lra.training.custom", "lra.training.sam")),
-    "schedule": Part(1, ("lra.training.optim",)),
+    "optimizer": Part(1, ("lra.training.optimizer", "lra.training.sam")),
+    "schedule": Part(1, ("lra.training.schedule",)),
     # The loss and its mask, gradients, clipping, averages of weights
     "step": Part(
         1,

@@ -17,8 +17,9 @@ from lra.bench.result import BenchRow
 from lra.compute.count import count_run
 from lra.data.loader import Batch
 from lra.settings.compose import Run, compose
-from lra.training import optim
+from lra.training.optimizer import build_optimizer
 from lra.training.run import build
+from lra.training.schedule import build_schedule
 from lra.training.trainer import DTYPES, MODES, TF32
 from luna.base import Method
 
@@ -86,7 +87,8 @@ def step_calls(run: Run, n: int, device: torch.device) -> Calls:
     module = build(run).to(device, DTYPES[number] if kind == "true" else None)
     attentions = [part for part in module.modules() if isinstance(part, Method)]
     fused = device.type == "cuda" and number != "16"
-    optimizer, scheduler = optim.build_optimizer(module, recipe, fused=fused or None)
+    optimizer = build_optimizer(module, recipe, fused=fused or None)
+    scheduler = build_schedule(optimizer, recipe)
     if run.trainer.compile in MODES:
         module.network.compile(mode=MODES[run.trainer.compile])
     batch = random_batch(run, device)

@@ -6,7 +6,7 @@ then it is no part of a run's identity, and its code is not part of the run's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lra.base.config import Schedule
@@ -56,7 +56,7 @@ def decides(setting: str, options: dict[str, Any]) -> bool:
     return not setting.startswith("callbacks.") or options.get("moves_results", True)
 
 
-def arguments(options: dict[str, Any]) -> dict[str, Any]:
+def arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     """Give what the class gets."""
     return {k: v for k, v in options.items() if k not in ("_target_", *MARKS)}
 

@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from lra.base.errors import UserError
-from lra.base.targets import check_options, resolve
+from lra.base.targets import built, check_options, resolve
 from lra.settings.own import arguments, chosen, decides
 from lra.settings.run import Run
-from lra.training.custom import built
 
 TESTED = "tested_weights"  # in the state of a callback: what is tested in place of the weights
 FOLDER = "{folder}"  # in an option: the run's folder

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from lra.base.config import Recipe
 from lra.data.loader import Batch
@@ -19,7 +22,8 @@ from lra.metrics.answers import Answers
 from lra.metrics.classes import Accuracy
 from lra.metrics.metric import Metric
 from lra.metrics.target import Classes, Part, Target
-from lra.training import optim
+from lra.training.optimizer import build_optimizer, needs_closure
+from lra.training.schedule import build_schedule, check_rates
 from luna.base import Method
 
 FUSED_ON = {"cuda"}  # types of device whose optimiser is one kernel
@@ -106,6 +110,20 @@ def of_each_process(trainer: Any, value: Any) -> list[Any]:
     return values
 
 
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """What torch draws from next, on the CPU and on this device."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
 def reuse_memory() -> None:
     """Keep memory that a step on a CPU frees for the next one. glibc would give large blocks back,
     and the system clears them anew for every activation: a tenth of a step."""
@@ -128,9 +146,21 @@ class LRAModule(pl.LightningModule):
     """Trains a network by the loss of its task's target, and scores it by the task's metrics: on
     test from the answers that are stored, on dev from loss and counts where these suffice."""
 
-    def __init__(self, network: nn.Module, recipe: Recipe, asked: Asked, seed: int = 0):
+    def __init__(
+        self,
+        network: nn.Module,
+        recipe: Recipe,
+        asked: Asked,
+        seed: int = 0,
+        *,
+        optimizer: Mapping[str, Any] = {},
+        schedule: Mapping[str, Any] = {},
+    ):
         super().__init__()
         self.network, self.recipe, self.seed = network, recipe, seed
+        self.chosen = optimizer, schedule  # by `_target_`; empty where the recipe says all
+        self.several_passes = False  # whether the optimiser passes through the network repeatedly
+        self._passed, self._drawn = -1, dict[str, Tensor]()  # its last step, and its random state
         self.target = asked.target
         self.metrics = [metric.get(name) for name in asked.metric_names]
         self.counts = isinstance(self.target, Classes)
@@ -150,10 +180,19 @@ class LRAModule(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         # Lightning cannot clip the gradients of a fused optimiser that unscales them itself.
         fused = FUSED_ON if not str(self.trainer.precision).startswith("16") else set()
-        optimizer, schedule = optim.build_optimizer(
-            self, self.recipe, fused=self.device.type in fused or None
-        )
+        optimizer, schedule = self.build_optimizer(fused=self.device.type in fused or None)
+        self.several_passes = needs_closure(type(optimizer))
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    def build_optimizer(self, *, fused: bool | None = None) -> tuple[Optimizer, LRScheduler]:
+        chosen, schedule = self.chosen
+        optimizer = build_optimizer(self, self.recipe, chosen, fused=fused)
+        return optimizer, build_schedule(optimizer, self.recipe, schedule)
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        super().lr_scheduler_step(scheduler, metric)
+        if schedule := self.chosen[1]:
+            check_rates(scheduler.optimizer, schedule["_target_"])
 
     def on_train_start(self) -> None:
         torch.manual_seed(self.seed * 1_000_003 + self.trainer.global_rank)
@@ -163,16 +202,28 @@ class LRAModule(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         if self.random_state:
-            torch.set_rng_state(self.random_state["cpu"])
-            if "cuda" in self.random_state:
-                torch.cuda.set_rng_state(self.random_state["cuda"], self.device)
+            set_random_state(self.random_state, self.device)
             self.random_state = {}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        first = not self.several_passes or self._begin_pass()
         logits = self.network(batch.ids, batch.mask)
         loss = self.target.loss(logits, batch.labels)
-        self._measure(self.meter, loss, logits, batch.labels)
+        if first:
+            self._measure(self.meter, loss, logits, batch.labels)
         return loss
+
+    def _begin_pass(self) -> bool:
+        """Begin a pass, and say if it is the first of its step. An optimiser such as SAM measures
+        its gradients on one function: each pass draws the dropout of the first, which alone is what
+        metrics show."""
+        first = self._passed != self.global_step
+        self._passed = self.global_step
+        if first:
+            self._drawn = random_state(self.device)
+        else:
+            set_random_state(self._drawn, self.device)
+        return first
 
     @torch.no_grad()
     def _measure(self, meter: Meter, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
@@ -244,12 +295,10 @@ class LRAModule(pl.LightningModule):
         return self.target.collect(parts).grouped(np.concatenate(sizes))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        random_state = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            random_state["cuda"] = torch.cuda.get_rng_state(self.device)
         checkpoint["clock"] = {"seconds": self.clock.read(), "steps": dict(self.clock.steps)}
         checkpoint["processes"] = of_each_process(
-            self.trainer, {"meter": self.meter.sums, "random_state": random_state}
+            self.trainer,
+            {"meter": self.meter.sums, "random_state": random_state(self.device)},
         )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

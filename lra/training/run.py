@@ -16,6 +16,7 @@ import torch
 
 from lra.base import code
 from lra.base.errors import UserError
+from lra.base.targets import check_options, resolve
 from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare, refuse_download
@@ -23,12 +24,14 @@ from lra.model.pretrain import asked_of, build_network, carry, phase_one
 from lra.runs.answers import write_answers
 from lra.runs.folder import RunFolder, chosen_code, read_metrics, writing
 from lra.settings.compose import Run
+from lra.settings.own import arguments
 from lra.training.callbacks import build_callbacks, forgetful
 from lra.training.checkpoints import Checkpoints, carry_out, is_main_process, load_checkpoint
-from lra.training.custom import CustomModule, check_chosen
 from lra.training.module import LRAModule
+from lra.training.optimizer import check_optimizer
 from lra.training.progress import introduce, introduce_phase_one, show_result
 from lra.training.record import record_of, test
+from lra.training.schedule import check_schedule
 from lra.training.trainer import LRAData, check_device, finish_loggers, trainer_for
 
 code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
@@ -152,10 +155,29 @@ def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[s
 def build(run: Run) -> LRAModule:
     """Build the run's network, initialised from its seed, inside its LightningModule."""
     torch.manual_seed(run.seed)
-    network = build_network(run)
-    if run.optimizer or run.schedule:
-        return CustomModule(network, run)
-    return LRAModule(network, run.protocol.recipe, asked_of(run), run.seed)
+    module = LRAModule(
+        build_network(run),
+        run.protocol.recipe,
+        asked_of(run),
+        run.seed,
+        optimizer=run.optimizer,
+        schedule=run.schedule,
+    )
+    # Here a mistake in its options, or a parameter that it cannot train, costs no preparation.
+    module.build_optimizer()
+    return module
+
+
+def check_chosen(run: Run) -> None:
+    """UserError for an optimiser or a schedule that cannot be imported or has unknown options, or
+    that does not fit how the run is executed. It builds nothing."""
+    for setting in ("optimizer", "schedule"):
+        if options := getattr(run, setting):
+            check_options(setting, resolve(setting, options["_target_"]), arguments(options))
+    if run.schedule:
+        check_schedule(run.schedule)
+    if run.optimizer:
+        check_optimizer(run)
 
 
 def fit(module: LRAModule, loaders: LRAData, folder: RunFolder) -> tuple[pl.Trainer, Checkpoints]:

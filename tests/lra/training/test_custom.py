@@ -25,9 +25,10 @@ from lra.runs.folder import RunFolder, read_metrics
 from lra.settings.compose import Run, compose
 from lra.settings.experiment import read_experiment
 from lra.training import run as runner
-from lra.training.custom import build_optimizer, build_schedule, highest_rates
 from lra.training.module import LRAModule
+from lra.training.optimizer import build_optimizer
 from lra.training.sam import SAM
+from lra.training.schedule import build_schedule
 from luna.base import Method, Rate
 
 from ..conftest import SMALL
@@ -95,7 +96,7 @@ def test_a_run_that_chooses_nothing_is_what_it_was(small):
     run = small()
     assert run.chosen == {}
     assert not {"optimizer", "schedule", "callbacks", "debug"} & run.experiment.settings().keys()
-    assert type(runner.build(run)) is LRAModule
+    assert runner.build(run).chosen == ({}, {})
     assert not [part for part in RunFolder(run, "x").source.parts if "chosen" in part]
     same = small("optimizer=adamw", "schedule=cosine_floor", "callbacks=none")
     assert same.experiment.identity("x") == run.experiment.identity("x")
@@ -174,15 +175,15 @@ class Capped(Method):
 def test_the_rates_of_a_method_hold_for_any_optimiser():
     rule = recipe("constant", warmup=0, weight_decay=0.5)
     sgd = {"_target_": "torch.optim.SGD", "momentum": 0.9}
-    optimizer = build_optimizer(Capped(), sgd, rule)
+    optimizer = build_optimizer(Capped(), rule, sgd)
     groups_of = optimizer.param_groups
     assert [group["weight_decay"] for group in groups_of] == [0.5, 0.5, 0.0]
     assert [group["momentum"] for group in groups_of] == [0.9] * 3
-    build_schedule(optimizer, {}, rule, highest_rates(optimizer))
+    build_schedule(optimizer, rule)
     assert [group["lr"] for group in groups_of] == pytest.approx([1, 0.1, 1])
     rsqrt = {"_target_": f"{__name__}.halves"}
-    optimizer = build_optimizer(Capped(), sgd, rule)
-    schedule = build_schedule(optimizer, rsqrt, rule, highest_rates(optimizer))
+    optimizer = build_optimizer(Capped(), rule, sgd)
+    schedule = build_schedule(optimizer, rule, rsqrt)
     seen = []
     for _ in range(2):
         seen.append([group["lr"] for group in optimizer.param_groups])
@@ -199,8 +200,8 @@ def halves(step: int) -> float:
 def test_a_class_of_torch_is_a_schedule():
     rule = recipe("constant", warmup=0, steps=20)
     options = {"_target_": "torch.optim.lr_scheduler.CosineAnnealingLR", "T_max": "{steps}"}
-    optimizer = build_optimizer(nn.ParameterList([weights()]), {}, rule)
-    schedule = build_schedule(optimizer, options, rule, [None])
+    optimizer = build_optimizer(nn.ParameterList([weights()]), rule)
+    schedule = build_schedule(optimizer, rule, options)
     other = torch.optim.SGD([weights()], lr=1.0)
     expected = CosineAnnealingLR(other, T_max=20)
     for _ in range(20):
@@ -218,7 +219,7 @@ def test_a_schedule_above_the_highest_rate_is_refused(small):
 
 
 def test_adamw_by_its_name_is_the_default(small):
-    """The way through CustomModule trains bit by bit as the one of all other runs."""
+    """Chosen by its name, it trains bit by bit as the recipe's does."""
     named = small("+optimizer._target_=torch.optim.AdamW", *SHORT)
     named.optimizer.update(betas=tuple(named.protocol.recipe.betas), eps=named.protocol.recipe.eps)
     losses = []

@@ -22,9 +22,10 @@ from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
 from lra.metrics.target import Classes
 from lra.settings.compose import Run, compose
-from lra.training import optim
 from lra.training.module import Clock, LRAModule
+from lra.training.optimizer import build_optimizer
 from lra.training.run import build
+from lra.training.schedule import build_schedule
 from luna import Attention
 
 # Tokens kept: a prefix of a text will do, an image is whole.
@@ -95,7 +96,8 @@ def test_two_steps(task: str, attention: str, data_dir):
     split = prepared.split("train")
     recipe = run.protocol.recipe
     network = build(run).network.train()
-    optimizer, schedule = optim.build_optimizer(network, recipe)
+    optimizer = build_optimizer(network, recipe)
+    schedule = build_schedule(optimizer, recipe)
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     seen = 0
     for batch in Loader(split, recipe.batch, rules=run.protocol.data, steps=recipe.steps):

@@ -12,7 +12,8 @@ from torch import nn
 
 from lra.base.config import Clip, Recipe, Schedule
 from lra.base.errors import UserError
-from lra.training import optim
+from lra.training import optimizer as optimizers
+from lra.training import schedule as schedules
 from luna.base import Method, Rate
 
 
@@ -34,10 +35,16 @@ def weights(dtype=torch.float32):
     return nn.Parameter(torch.ones(3, dtype=dtype))
 
 
+def trained_by(network, rule):
+    """Its optimiser and its schedule."""
+    optimizer = optimizers.build_optimizer(network, rule)
+    return optimizer, schedules.build_schedule(optimizer, rule)
+
+
 def trace(rule, upto=None):
     """The (lr, beta1) that each optimiser step sees."""
     p = weights()
-    optimizer, scheduler = optim.build_optimizer(nn.ParameterList([p]), rule)
+    optimizer, scheduler = trained_by(nn.ParameterList([p]), rule)
     seen = []
     for _ in range(upto or rule.steps):
         group = optimizer.param_groups[0]
@@ -67,7 +74,7 @@ PATHFINDER = recipe("cosine", lr=1e-3, warmup=312, steps=62_400)
     ],
 )
 def test_official_check_values(rule, s, lr):
-    got = rule.lr * optim.SCHEDULES[rule.schedule](s, rule)
+    got = rule.lr * schedules.SCHEDULES[rule.schedule](s, rule)
     assert got == pytest.approx(lr, rel=1.2e-7)  # one unit in the last place of float32
 
 
@@ -99,7 +106,7 @@ def test_onecycle_is_torchs_own_with_its_momentum_cycle(warmup, steps):
         if len(expected) < steps:
             reference.step()
     rule = recipe("onecycle", lr=2e-4, warmup=warmup, steps=steps, betas=[0.9, 0.999])
-    optimizer, _ = optim.build_optimizer(nn.ParameterList([weights()]), rule)
+    optimizer, _ = trained_by(nn.ParameterList([weights()]), rule)
     assert optimizer.param_groups[0]["betas"] == (0.95, 0.999)
     got = trace(rule)
     assert torch.tensor(got, dtype=torch.float64) == pytest.approx(
@@ -134,7 +141,7 @@ def test_adamw_is_flaxs_adam(eps, decay, betas):
     torch.manual_seed(0)
     p = nn.Parameter(torch.randn(5, 4, dtype=torch.float64))
     rule = recipe("rsqrt", lr=0.5, warmup=4, steps=30, eps=eps, weight_decay=decay, betas=betas)
-    optimizer, scheduler = optim.build_optimizer(nn.ParameterList([p]), rule)
+    optimizer, scheduler = trained_by(nn.ParameterList([p]), rule)
     theta, m, v = p.detach().clone(), torch.zeros_like(p), torch.zeros_like(p)
     for s in range(30):
         g = torch.randn_like(theta)
@@ -164,13 +171,13 @@ def test_a_reloaded_run_goes_on_exactly(schedule):
 
     rule = recipe(schedule.name, lr=0.1, warmup=5, steps=20)
     p, file = weights(), io.BytesIO()
-    one = optim.build_optimizer(nn.ParameterList([p]), rule)
+    one = trained_by(nn.ParameterList([p]), rule)
     steps(p, *one, 7)
     torch.save({"p": p.detach(), "states": [part.state_dict() for part in one]}, file)
     file.seek(0)
     saved = torch.load(file, weights_only=True)  # plain values and tensors only
     q = nn.Parameter(saved["p"].clone())
-    two = optim.build_optimizer(nn.ParameterList([q]), rule)
+    two = trained_by(nn.ParameterList([q]), rule)
     for part, state in zip(two, saved["states"], strict=True):
         part.load_state_dict(state)
     assert steps(p, *one, 13) == steps(q, *two, 13)
@@ -194,7 +201,7 @@ def test_methods_have_rates_of_their_own():
     """The schedule is the same, scaled to the highest rate."""
     rule = recipe("constant", lr=1.0, warmup=4, steps=10, weight_decay=0.5)
     network = nn.Sequential(nn.Linear(1, 1), Decaying())
-    optimizer, scheduler = optim.build_optimizer(network, rule)
+    optimizer, scheduler = trained_by(network, rule)
     plain, capped, table = optimizer.param_groups
     assert [len(group["params"]) for group in (plain, capped, table)] == [3, 1, 1]
     assert capped["params"] == [network[1].log_A]
@@ -219,9 +226,10 @@ def test_methods_have_rates_of_their_own():
 
 def test_the_highest_rate_is_that_of_the_schedule_and_not_of_the_recipe():
     """rsqrt's recipe has lr=0.05 for a peak of 0.0016: a highest rate of 0.1 changes nothing."""
-    optimizer, _ = optim.build_optimizer(Decaying(), LISTOPS)
-    schedule = optim.StepSchedule(optimizer, LISTOPS, [None, 0.001, 0.1])
-    plain, capped, free = schedule.lr_lambdas
+    optimizer, _ = trained_by(Decaying(), LISTOPS)
+    for group, highest in zip(optimizer.param_groups, [None, 0.001, 0.1], strict=True):
+        group["highest"] = highest
+    plain, capped, free = schedules.build_schedule(optimizer, LISTOPS).lr_lambdas
     assert 0.05 * plain(1000) == pytest.approx(1.5811389e-3)
     assert 0.05 * capped(1000) == pytest.approx(0.001)
     assert free(1000) == plain(1000)
@@ -231,4 +239,4 @@ def test_the_highest_rate_is_that_of_the_schedule_and_not_of_the_recipe():
 def test_a_rate_that_matches_nothing_is_refused(monkeypatch):
     monkeypatch.setattr(Decaying, "rates", {"log_a": Rate(highest=0.1)})
     with pytest.raises(UserError, match=r"'decaying' has a rate for parameters named 'log_a', and"):
-        optim.build_optimizer(Decaying(), recipe("constant"))
+        trained_by(Decaying(), recipe("constant"))
