@@ -34,6 +34,8 @@ PARTS = {
         1,
         (
             "lra.training.module",
+            "lra.training.meter",
+            "lra.training.process",
             "lra.training.trainer",
             "lra.training.callbacks",
             "lra.metrics.target",

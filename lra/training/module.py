@@ -1,12 +1,9 @@
-"""The LightningModule of every run: a network, its loss, its optimiser, and what it measures."""
+"""The LightningModule of every run: a network that learns, and is scored."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pytorch_lightning as pl
@@ -19,118 +16,16 @@ from lra.base.config import Recipe
 from lra.data.loader import Batch
 from lra.metrics import metric
 from lra.metrics.answers import Answers
-from lra.metrics.classes import Accuracy
 from lra.metrics.metric import Metric
 from lra.metrics.target import Classes, Part, Target
+from lra.training.clock import Clock
+from lra.training.meter import Measured, Meter, of_each_process
 from lra.training.optimizer import build_optimizer, needs_closure
+from lra.training.process import random_state, reuse_memory, set_random_state
 from lra.training.schedule import build_schedule, check_rates
 from luna.base import Method
 
 FUSED_ON = {"cuda"}  # types of device whose optimiser is one kernel
-
-
-class Meter:
-    """Sums loss and hits over what is scored, on the device; only reading them synchronises."""
-
-    def __init__(self) -> None:
-        self.sums: Tensor | None = None  # loss, hits, scored labels, examples
-
-    def update(self, loss: Tensor, hits: Tensor, scored: Tensor, examples: int) -> None:
-        """Add a batch: its mean loss, how many of its scored labels were met, and counts."""
-        count = torch.full_like(scored, examples)  # new_tensor would wait for a GPU
-        sums = [loss.detach().double() * scored, hits, scored, count]
-        now = torch.stack([value.double() for value in sums])
-        self.sums = now if self.sums is None else self.sums.to(now.device) + now
-
-    def read(self, trainer: pl.Trainer | None = None) -> Measured:
-        """Read loss and counts, over all processes."""
-        if self.sums is None:
-            return Measured(float("nan"), 0, 0, 0)
-        sums = self.sums
-        if trainer is not None and trainer.world_size > 1:
-            sums = sums.clone()
-            torch.distributed.all_reduce(sums)
-        loss, hits, scored, examples = sums.tolist()
-        return Measured(loss / scored, int(hits), int(scored), int(examples))
-
-
-class Measured(NamedTuple):
-    loss: float  # mean over what is scored
-    hits: int  # right answers; of targets that are no classes always 0
-    scored: int  # examples, or their scored tokens
-    examples: int
-
-    def counts(self, metric: Metric) -> dict[str, int]:
-        """Give the counts as a record has them: `right` where the score follows from it."""
-        counts = {"examples": self.examples, "scored": self.scored}
-        return counts | ({"right": self.hits} if isinstance(metric, Accuracy) else {})
-
-
-class Clock:
-    """Seconds of each phase, including those before an interruption. `starting` is the first step
-    after a start, which compiles and warms up."""
-
-    def __init__(self) -> None:
-        self.seconds = {"starting": 0.0, "training": 0.0, "evaluation": 0.0}
-        self.steps = {"starting": 0, "training": 0}
-        self._phase, self._since = "", 0.0  # the phase that runs, and when it began
-
-    def start(self, phase: str) -> None:
-        """Begin a phase, and end the one before it; none begins with an empty name."""
-        now = time.monotonic()
-        if self._phase:
-            self.seconds[self._phase] += now - self._since
-        self._phase, self._since = phase, now
-
-    def read(self) -> dict[str, float]:
-        """Return the seconds so far, without stopping."""
-        self.start(self._phase)
-        return dict(self.seconds)
-
-    def step(self) -> None:
-        """Count a training step that has ended."""
-        self.steps[self._phase] += 1
-        if self._phase == "starting":
-            self.start("training")
-
-    @property
-    def steps_per_second(self) -> float:
-        """Return the speed without the first step after a start, where there were others.
-        `training` also has the checkpoint that is written behind a step."""
-        if self.steps["training"]:
-            return self.steps["training"] / self.seconds["training"]
-        return self.steps["starting"] / (self.seconds["starting"] + self.seconds["training"])
-
-
-def of_each_process(trainer: Any, value: Any) -> list[Any]:
-    """Gather a value of every process of a run, by rank: a checkpoint is one file for all."""
-    values = [value] * trainer.world_size
-    if trainer.world_size > 1:
-        torch.distributed.all_gather_object(values, value)
-    return values
-
-
-def random_state(device: torch.device) -> dict[str, Tensor]:
-    """What torch draws from next, on the CPU and on this device."""
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
-
-
-def reuse_memory() -> None:
-    """Keep memory that a step on a CPU frees for the next one. glibc would give large blocks back,
-    and the system clears them anew for every activation: a tenth of a step."""
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
-        libc, (trim_threshold, mmap_max) = ctypes.CDLL(None), (-1, -4)  # in malloc.h
-        libc.mallopt(trim_threshold, -1)
-        libc.mallopt(mmap_max, 0)
 
 
 class Asked(Protocol):

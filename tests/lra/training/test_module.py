@@ -22,7 +22,8 @@ from lra.data.loader import Batch, Loader
 from lra.data.prepare import find_or_prepare
 from lra.metrics.target import Classes
 from lra.settings.compose import Run, compose
-from lra.training.module import Clock, LRAModule
+from lra.training.clock import Clock
+from lra.training.module import LRAModule
 from lra.training.optimizer import build_optimizer
 from lra.training.run import build
 from lra.training.schedule import build_schedule
@@ -47,7 +48,7 @@ PAIRS += [("pathx", name) for name in ("linear", "luna", "performer", "local")]
 def test_speed_times_time_is_never_more_than_the_steps(monkeypatch):
     """The audit of records compares them; behind the first step a slow disk may write long."""
     clock, now = Clock(), 0.0
-    monkeypatch.setattr("lra.training.module.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("lra.training.clock.time", SimpleNamespace(monotonic=lambda: now))
     clock.start("starting")
     for steps, passed in enumerate((2.0, 9.0, 0.5), 1):
         now += passed

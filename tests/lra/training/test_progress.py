@@ -15,7 +15,8 @@ from rich.console import Console
 
 from lra.metrics.metric import get
 from lra.training import progress
-from lra.training.module import LRAModule, Meter
+from lra.training.meter import Meter
+from lra.training.module import LRAModule
 from lra.training.progress import ProgressReport
 
 
