@@ -25,7 +25,7 @@ class Part:
 
 
 PARTS = {
-    "backbone": Part(1, ("lra.model.network",)),
+    "backbone": Part(1, ("lra.model.build",)),
     "embedding": Part(1, ("lra.model.embedding", "lra.model.rotary")),
     "optimizer": Part(1, ("lra.training.optimizer", "lra.training.sam")),
     "schedule": Part(1, ("lra.training.schedule",)),

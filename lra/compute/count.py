@@ -23,8 +23,8 @@ import luna
 from lra.base.config import Mask
 from lra.compute.compiler import without_compiler
 from lra.compute.definitions import OPERATORS, definition
-from lra.model import pretrain
 from lra.model.backbone import EncoderBlock
+from lra.model.build import build_network
 from lra.model.network import Network
 from lra.settings.compose import Run
 from lra.settings.experiment import Experiment
@@ -94,7 +94,7 @@ def _measured(run: Run | Experiment, measure: Callable[[Network], T]) -> T:
 
 def build(run: Run | Experiment, device: str) -> Network:
     with torch.device(device):
-        network = pretrain.build_network(run)
+        network = build_network(run)
     return network.to(device)  # random draws are made on the CPU, whatever the default device
 
 

@@ -1,5 +1,5 @@
 """The one Transformer of the project: embedding, blocks around an attention slot, heads."""
 
-from lra.model.network import Network, build
+from lra.model.network import Network
 
-__all__ = ["Network", "build"]
+__all__ = ["Network"]

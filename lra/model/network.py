@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-import luna
 from lra.base.config import Model, Pooling, Protocol
 from lra.base.errors import UserError
 from lra.model.backbone import Encoder, SlotPlace
@@ -78,42 +77,3 @@ class Network(nn.Module):
         with autocast_off(x.device):  # the residual stream is float32; logits in half precision tie
             pooled = self.pool(x, mask)
             return self.head(pooled.unflatten(0, (-1, 2)) if self.dual else pooled)
-
-
-def build(
-    task: TaskShape, attention: dict[str, Any], model: Model, protocol: Protocol, seed: int
-) -> Network:
-    """Build the network of one run. Weights are drawn from torch's global generator, which the
-    caller seeds; `seed` starts the attention's own random streams."""
-    if task.vocab > protocol.data.vocab:
-        raise UserError(
-            f"the task has {task.vocab} token ids, the embedding table protocol.data.vocab="
-            f"{protocol.data.vocab} rows: set protocol.data.vocab={task.vocab}"
-        )
-    if task.per_token != (protocol.style.pooling is Pooling.none):
-        wanted = "none" if task.per_token else "other than none"
-        labels = "a label per token" if task.per_token else "one label per example"
-        raise UserError(
-            f"the task has {labels}, so protocol.style.pooling must be {wanted}, not "
-            f"{protocol.style.pooling.name}"
-        )
-    if protocol.data.pad_to % task.stack:
-        raise UserError(
-            f"protocol.data.pad_to={protocol.data.pad_to} is no multiple of the {task.stack} ids "
-            "that a token has"
-        )
-    if task.causal:
-        if reason := why_not_causal(attention):
-            raise UserError(f"the task predicts what comes next and {reason}")
-        attention = attention | {"causal": True}
-    return Network(task, attention, model, protocol, seed)
-
-
-def why_not_causal(attention: dict[str, Any]) -> str:
-    """Say why the causal form of this attention cannot be built; empty if it can."""
-    name = attention["name"]
-    if not luna.get(name).declared.causal_form:
-        return f"needs the attention's causal form, which '{name}' does not have"
-    if (dwc := attention.get("dwc", "none")) != "none":
-        return f"does not fit attention.dwc={dwc}, which sees the tokens to be predicted"
-    return ""

@@ -9,23 +9,20 @@ of dev or test. Phase two begins with its last weights, all but the head's (`car
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lra import data, model
+from lra import data
 from lra.base.config import Objective, Pooling, Pretrain, Select
 from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch, Loader
-from lra.data.task import Task
-from lra.metrics.target import Classes, Target
-from lra.model.network import Network, why_not_causal
+from lra.model.build import why_not_causal
 from lra.settings.compose import Run
-from lra.settings.experiment import Experiment
 
 HELD_OUT, MOST_HELD_OUT = 20, 1000  # one in so many training inputs is held out; at most so many
 MASKS = 0x6D61736B  # sets the draws of masks apart from those of the order of the data
@@ -79,57 +76,6 @@ def _refuse(run: Run) -> None:
         reason = why_not_causal(run.attention)
     if reason:
         raise UserError(f"pretrain={run.pretrain.name.name} {reason}: use another pretrain")
-
-
-# ---------------------------------------------------------------------- the network
-
-
-@dataclass(frozen=True)
-class TokenShape:
-    """A task whose classes are its own ids, one per token of a single sequence."""
-
-    vocab: int
-    grid: tuple[int, int] | None
-    stack: int = 1
-    per_token: bool = True
-    causal: bool = False  # phase one's own, by the run's objective
-    dual: bool = False
-
-    @property
-    def classes(self) -> int:
-        return self.vocab
-
-    @property
-    def target(self) -> Target:
-        return Classes(self.vocab)
-
-    @property
-    def metric_names(self) -> list[str]:
-        return [Classes.metric]
-
-
-class TokenNetwork(Network):
-    """The same backbone with a prediction per token: ids (B, n) -> (B, n, vocab)."""
-
-    def __init__(self, run: Run | Experiment):
-        task, slot = data.of(run.task), dict(run.attention)
-        if run.pretrain.name is Objective.causal:
-            slot["causal"] = True
-        super().__init__(TokenShape(task.vocab, task.grid), slot, run.model, run.protocol, run.seed)
-        cls = int(run.protocol.style.pooling is Pooling.cls)
-        self.pool = lambda x, mask: x[:, cls:]  # the CLS token has nothing to predict
-
-
-def asked_of(run: Run | Experiment) -> Task | TokenShape:
-    """Give what is asked of the run's network: its task, or in phase one its own tokens."""
-    task = data.of(run.task)
-    return TokenShape(task.vocab, task.grid) if run.pretrain.is_the_run else task
-
-
-def build_network(run: Run | Experiment) -> Network:
-    if run.pretrain.is_the_run:
-        return TokenNetwork(run)
-    return model.build(data.of(run.task), run.attention, run.model, run.protocol, seed=run.seed)
 
 
 def carry(weights: Mapping[str, Any], network: nn.Module) -> None:

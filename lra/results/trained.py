@@ -26,8 +26,8 @@ from lra.data.task import Task
 from lra.metrics.answers import Answers
 from lra.metrics.metric import get
 from lra.metrics.target import Classes, Labels, Numbers
+from lra.model.build import build_network
 from lra.model.network import Network
-from lra.model.pretrain import build_network
 from lra.results.record import Record, read_record
 from lra.runs.folder import RESULT, data_dir_of
 from lra.runs.schema import TRAINING

@@ -20,7 +20,8 @@ from lra.base.targets import check_options, resolve
 from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.data.arrays import Prepared
 from lra.data.prepare import find_or_prepare, refuse_download
-from lra.model.pretrain import asked_of, build_network, carry, phase_one
+from lra.model.build import asked_of, build_network
+from lra.model.pretrain import carry, phase_one
 from lra.runs.answers import write_answers
 from lra.runs.folder import RunFolder, chosen_code, read_metrics, writing
 from lra.settings.compose import Run

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 import luna
-from lra import data, model
+from lra import data
 from lra.compute.count import _counts, count_run
 from lra.compute.gate import check_budget
 from lra.compute.table import head_flops
+from lra.model.build import build
 from lra.settings.presets import AROUND, usual_options
 from luna.attention.longformer import Longformer
 
@@ -187,7 +188,7 @@ def test_runs_have_the_released_number_of_parameters(
         rules, sizes = read_settings(protocol, task, model_name, f"attention.name={attention}")
         options = usual_options(attention, task, protocol)
         with torch.device("meta"):
-            network = model.build(data.get(task), options, sizes, rules, seed=0)
+            network = build(data.get(task), options, sizes, rules, seed=0)
         counted = sum(p.numel() for p in network.parameters() if p.requires_grad)
         if (protocol, attention) == ("official", "longformer"):
             # unused projections, which its records name as left out

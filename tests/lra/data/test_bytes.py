@@ -17,7 +17,7 @@ from lra.data.arrays import IGNORED
 from lra.data.bytes import Bytes
 from lra.data.prepare import prepare
 from lra.metrics.language import BitsPerByte
-from lra.model.network import build
+from lra.model.build import build
 
 TEXT = bytes(np.random.default_rng(0).integers(97, 101, 3000).tolist())
 MODEL = ("model.n_layers=1", "model.d_model=16", "model.qkv_dim=16", "model.mlp_dim=16")

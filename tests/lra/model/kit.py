@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from lra.base.config import DataRules, Mask, Model, Pad, Pooling
-from lra.model import build
+from lra.model.build import build
 
 from ..conftest import read_settings
 

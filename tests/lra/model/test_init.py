@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lra.base.config import Positions
-from lra.model import build
+from lra.model.build import build
 
 from .kit import OFFICIAL, SKYFORMER, TINY, Task, protocol
 

@@ -11,7 +11,7 @@ import torch
 from lra import data
 from lra.base.config import Interaction, Pooling, Positions
 from lra.base.errors import UserError
-from lra.model import build
+from lra.model.build import build
 
 from ..conftest import read_settings
 from .kit import (

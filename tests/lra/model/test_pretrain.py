@@ -25,6 +25,7 @@ from lra.data.arrays import IGNORED, Prepared
 from lra.data.loader import Batch
 from lra.data.prepare import find_or_prepare
 from lra.model import pretrain
+from lra.model.build import build_network
 from lra.report.specs import TableSpec
 from lra.report.trainings import build as build_table
 from lra.results.audit import refuse_contradictions
@@ -259,12 +260,12 @@ def test_causal_predictions_depend_on_no_later_token(small: Small, attention: st
     two = with_attention(small("pretrain=causal"), attention)
     run = pretrain.phase_one(two)
     torch.manual_seed(0)
-    network = pretrain.build_network(run).eval()
+    network = build_network(run).eval()
     ids = torch.randint(1, 15, (1, run.protocol.data.pad_to))
     changed = ids.clone()
     changed[:, 300:] = 3
     assert torch.allclose(network(ids)[:, :300], network(changed)[:, :300], atol=1e-5)
-    pretrain.carry(network.state_dict(), pretrain.build_network(two))
+    pretrain.carry(network.state_dict(), build_network(two))
 
 
 def test_seeds_share_one_phase_one_and_the_record_shows_it(small: Small):

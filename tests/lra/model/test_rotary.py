@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 import luna
-from lra import data, model
+from lra import data
 from lra.base.config import Positions
 from lra.base.errors import UserError
+from lra.model.build import build
 from lra.model.rotary import Rotary, turning
 from lra.settings.compose import compose
 
@@ -66,7 +67,7 @@ def network(attention: str, positions: str) -> nn.Module:
     words = [*f"attention={attention}".split(), f"protocol.style.positions={positions}"]
     run = compose([*SMALL, *words])
     torch.manual_seed(0)
-    return model.build(data.of(run.task), run.attention, run.model, run.protocol, seed=1).eval()
+    return build(data.of(run.task), run.attention, run.model, run.protocol, seed=1).eval()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""The network of every run: for its task, or for what self-pretraining asks (pretrain.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import luna
+from lra import data
+from lra.base.config import Model, Objective, Pooling, Protocol
+from lra.base.errors import UserError
+from lra.data.task import Task
+from lra.metrics.target import Classes, Target
+from lra.model.network import Network, TaskShape
+from lra.settings.experiment import Experiment
+from lra.settings.run import Run
+
+
+def asked_of(run: Run | Experiment) -> Task | TokenShape:
+    """Give what is asked of the run's network: its task, or in phase one its own tokens."""
+    task = data.of(run.task)
+    return TokenShape(task.vocab, task.grid) if run.pretrain.is_the_run else task
+
+
+def build_network(run: Run | Experiment) -> Network:
+    """Build the network of a run, or of its first phase, where that is the run."""
+    if run.pretrain.is_the_run:
+        return TokenNetwork(run)
+    return build(data.of(run.task), run.attention, run.model, run.protocol, seed=run.seed)
+
+
+def build(
+    task: TaskShape, attention: dict[str, Any], model: Model, protocol: Protocol, seed: int
+) -> Network:
+    """Build the network of one run. Weights are drawn from torch's global generator, which the
+    caller seeds; `seed` starts the attention's own random streams."""
+    if task.vocab > protocol.data.vocab:
+        raise UserError(
+            f"the task has {task.vocab} token ids, the embedding table protocol.data.vocab="
+            f"{protocol.data.vocab} rows: set protocol.data.vocab={task.vocab}"
+        )
+    if task.per_token != (protocol.style.pooling is Pooling.none):
+        wanted = "none" if task.per_token else "other than none"
+        labels = "a label per token" if task.per_token else "one label per example"
+        raise UserError(
+            f"the task has {labels}, so protocol.style.pooling must be {wanted}, not "
+            f"{protocol.style.pooling.name}"
+        )
+    if protocol.data.pad_to % task.stack:
+        raise UserError(
+            f"protocol.data.pad_to={protocol.data.pad_to} is no multiple of the {task.stack} ids "
+            "that a token has"
+        )
+    if task.causal:
+        if reason := why_not_causal(attention):
+            raise UserError(f"the task predicts what comes next and {reason}")
+        attention = attention | {"causal": True}
+    return Network(task, attention, model, protocol, seed)
+
+
+def why_not_causal(attention: dict[str, Any]) -> str:
+    """Say why the causal form of this attention cannot be built; empty if it can."""
+    name = attention["name"]
+    if not luna.get(name).declared.causal_form:
+        return f"needs the attention's causal form, which '{name}' does not have"
+    if (dwc := attention.get("dwc", "none")) != "none":
+        return f"does not fit attention.dwc={dwc}, which sees the tokens to be predicted"
+    return ""
+
+
+# ---------------------------------------------------------------------- of self-pretraining
+
+
+@dataclass(frozen=True)
+class TokenShape:
+    """A task whose classes are its own ids, one per token of a single sequence."""
+
+    vocab: int
+    grid: tuple[int, int] | None
+    stack: int = 1
+    per_token: bool = True
+    causal: bool = False  # phase one's own, by the run's objective
+    dual: bool = False
+
+    @property
+    def classes(self) -> int:
+        return self.vocab
+
+    @property
+    def target(self) -> Target:
+        return Classes(self.vocab)
+
+    @property
+    def metric_names(self) -> list[str]:
+        return [Classes.metric]
+
+
+class TokenNetwork(Network):
+    """The same backbone with a prediction per token: ids (B, n) -> (B, n, vocab)."""
+
+    def __init__(self, run: Run | Experiment):
+        task, slot = data.of(run.task), dict(run.attention)
+        if run.pretrain.name is Objective.causal:
+            slot["causal"] = True
+        super().__init__(TokenShape(task.vocab, task.grid), slot, run.model, run.protocol, run.seed)
+        cls = int(run.protocol.style.pooling is Pooling.cls)
+        self.pool = lambda x, mask: x[:, cls:]  # the CLS token has nothing to predict
