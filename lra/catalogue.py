@@ -1,8 +1,8 @@
 """The list of all attentions, made from their classes and grouped by family: `lra list`, and
 docs/attentions.md.
 
-What the classes of our own methods say is kept in catalogue.json beside this file, because asking
-them takes the import of torch. `lra list --write` (`make tables`) writes both.
+What the classes of our own methods say is kept in catalogue.json (methods.py), because asking them
+takes the import of torch. `lra list --write` (`make tables`) writes both.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Any
 
 import yaml
 
+from lra import methods
 from lra.base import groups
-from lra.base.code import find_source, hash_modules
+from lra.base.code import hash_modules
 from lra.base.disk import disk_errors, read_json, write_atomically, write_json
 from lra.base.errors import UserError, first_line
-from lra.base.places import PACKAGE
-from lra.families import FAMILIES, OTHER, Family, family_of
-from lra.looks import look_of
+from lra.looks import FAMILIES, OTHER, Family, family_named
 
 # The page with the table, and the lines that enclose it.
 PAGE = Path("docs/attentions.md")
 BEGIN, END = "<!-- lra list --write -->", "<!-- end -->"
 
-KEPT = PACKAGE / "catalogue.json"
-ENTRY_POINTS = "luna.attention"  # as luna/registry.py has it, whose import would take torch
 DESCRIBED = (
+    "title",
+    "family",
+    "marker",
     "time",
     "parameters",
     "causal",
@@ -56,33 +56,18 @@ def add_arguments(listing: argparse.ArgumentParser) -> None:
 
 
 def rows() -> list[dict[str, str]]:
-    """Describe each attention, with its parameters in the small model at 1024 tokens. What KEPT
-    says of a method holds while its code is the same, so torch is imported for the others alone."""
-    kept, modules = read_json(KEPT) or {}, ours()
+    """Describe each attention, with its parameters in the small model at 1024 tokens. What
+    catalogue.json says of a method holds while its code is the same, so torch is imported for the
+    others alone."""
+    kept, modules = read_json(methods.KEPT) or {}, methods.ours()
     table = []
-    for name in names():
+    for name in methods.names():
         row, module = kept.get(name, {}), modules.get(name)
         if module is None or row.get("code") != hash_modules(module):
             row = describe(name)
-        called = {"attention": name, "name": look_of(name).name, "knobs": knobs_of(name)}
+        called = {"attention": name, "name": row["title"] or name, "knobs": knobs_of(name)}
         table.append(called | row)
     return table
-
-
-def names() -> list[str]:
-    if luna := sys.modules.get("luna"):  # methods may be registered in this process
-        return list(luna.names())
-    return sorted({*ours(), *groups.installed(ENTRY_POINTS)})
-
-
-def ours() -> dict[str, str]:
-    """The modules of our own methods, attentions and mixers, by name."""
-    found: dict[str, str] = {}
-    for folder in ("luna.attention", "luna.mixers"):
-        package = find_source(folder)
-        files = package.parent.glob("[!_]*.py") if package else ()
-        found |= {file.stem: f"{folder}.{file.stem}" for file in files}
-    return found
 
 
 def knobs_of(name: str) -> str:
@@ -106,6 +91,9 @@ def describe(name: str) -> dict[str, str]:
         return dict.fromkeys(DESCRIBED, "") | {"knobs": first_line(error)}
     parameters = sum(p.numel() for it in layers for p in it.parameters() if p.requires_grad)
     values = (
+        cls.title,
+        cls.family,
+        cls.marker,
         cls.complexity,
         f"{parameters:,}",
         "yes" if cls.declared.causal_form else "",
@@ -126,8 +114,9 @@ def spelt_state(name: str) -> str:
 
 
 def described() -> dict[str, dict[str, str]]:
-    """Describe our own methods anew, with the hash of the code that says so, as KEPT has them."""
-    modules = sorted(ours().items())
+    """Describe our own methods anew, with the hash of the code that says so, as
+    catalogue.json has them."""
+    modules = sorted(methods.ours().items())
     return {name: describe(name) | {"code": hash_modules(module)} for name, module in modules}
 
 
@@ -135,7 +124,7 @@ def grouped() -> Iterator[tuple[Family, list[dict[str, str]]]]:
     """Each family that has methods, with their rows."""
     table = rows()
     for family in (*FAMILIES, OTHER):
-        if of_family := [row for row in table if family_of(row["attention"]) is family]:
+        if of_family := [row for row in table if family_named(row["family"]) is family]:
             yield family, of_family
 
 
@@ -192,7 +181,7 @@ def write(page: Path = PAGE) -> None:
     _, end, after = rest.partition(f"\n{END}")
     if not begin or not end:
         raise UserError(f"{page} has no lines {BEGIN} and {END}: run this in a clone of luna-lra")
-    with disk_errors(KEPT):
-        write_json(KEPT, described())
+    with disk_errors(methods.KEPT):
+        write_json(methods.KEPT, described())
     with disk_errors(page):
         write_atomically(page, f"{before}{begin}{markdown()}{end}{after}".encode())

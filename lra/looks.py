@@ -1,6 +1,7 @@
 """What each method is called and how it is drawn, the same in figures, tables, pages and docs.
 
-The colour says the family; LUNA has one of its own. Within a colour each method has its own marker.
+A method's class states its name in words, its family, and perhaps a marker. The colour says the
+family; LUNA has one of its own. Within a colour each method has its own marker.
 The colours are Okabe and Ito's and Tol's; simulated for colour-blind readers, any two of them stay
 at least 15 apart in Lab. Their green is left out: those readers take it for LUNA's magenta.
 """
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lra.families import OTHER, family_of
+from lra import methods
 
 LUNA, BLACK, BLUE, ORANGE, SKY, INDIGO, OLIVE, GREY, BROWN = (
     "#c2185b",
@@ -24,64 +25,70 @@ LUNA, BLACK, BLUE, ORANGE, SKY, INDIGO, OLIVE, GREY, BROWN = (
     "#7f7f7f",
     "#7b3f00",
 )
-COLOURS = {
-    "softmax and sparse": BLACK,
-    "low rank": OLIVE,
-    "fixed kernels": BLUE,
-    "learned kernels": ORANGE,
-    "gates": INDIGO,
-    "delta rule": INDIGO,
-    "state space": SKY,
-    "convolution": SKY,
-    "control": GREY,
-    OTHER.name: BROWN,
-}
-# Name and marker (matplotlib's) of each method; methods of one colour differ in their markers.
-METHODS = {
-    "softmax": ("Softmax", "o"),
-    "bigbird": ("BigBird", "s"),
-    "informer": ("Informer", "^"),
-    "kernelized": ("Kernelized attention", "v"),
-    "local": ("Local attention", "P"),
-    "longformer": ("Longformer", "X"),
-    "reformer": ("Reformer", "<"),
-    "synthesizer": ("Synthesizer", ">"),
-    "nystrom": ("Nyströmformer", "v"),
-    "linformer": ("Linformer", "s"),
-    "skyformer": ("Skyformer", "^"),
-    "agent": ("Agent attention", "P"),
-    "lotformer": ("LOTFormer", "X"),
-    "luna2021": ("Luna (2021)", "p"),
-    "linear": ("Linear attention", "s"),
-    "performer": ("Performer", "P"),
-    "performer_relu": ("Performer with relu", "X"),
-    "cosformer": ("cosFormer", "^"),
-    "rff": ("Random Fourier features", "v"),
-    "based": ("Based", "o"),
-    "flowformer": ("Flowformer", "<"),
-    "mala": ("MALA", ">"),
-    "transnormer": ("TransNormer", "p"),
-    "luna": ("LUNA", "D"),
-    "hedgehog": ("Hedgehog", "^"),
-    "t2r": ("T2R", "v"),
-    "rebased": ("ReBased", "o"),
-    "polaformer": ("PolaFormer", "s"),
-    "fastfood": ("FastFood features", "P"),
-    "klt": ("KL-Transformer", "X"),
-    "gla": ("GLA", "s"),
-    "lion": ("LION", "^"),
-    "deltanet": ("DeltaNet", "v"),
-    "gated_deltanet": ("Gated DeltaNet", "P"),
-    "s4d": ("S4D", "s"),
-    "mamba2": ("Mamba-2", "^"),
-    "hydra": ("Hydra", "v"),
-    "lru": ("LRU", "P"),
-    "mega": ("Mega", "X"),
-    "ema": ("Moving averages (EMA)", "o"),
-    "conv": ("Short convolution", "<"),
-    "longconv": ("Long convolution", ">"),
-    "uniform": ("Plain averaging", "o"),
-}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Methods whose tokens meet in one way; each says in its class of which it is."""
+
+    name: str
+    says: str  # how its tokens meet, in one sentence
+    colour: str  # #rrggbb
+
+
+FAMILIES = (
+    Family(
+        "softmax and sparse",
+        "Each pair of tokens has a weight of its own, or some pairs do: those of a window, of a "
+        "hash, of a random graph.",
+        BLACK,
+    ),
+    Family(
+        "low rank",
+        "Tokens meet through a few landmarks, agents or mixed rows.",
+        OLIVE,
+    ),
+    Family(
+        "fixed kernels",
+        "Weights are φ(q)·φ(k), and a formula gives φ; random features are drawn and stay.",
+        BLUE,
+    ),
+    Family(
+        "learned kernels",
+        "Weights are φ(q)·φ(k), and φ is learned.",
+        ORANGE,
+    ),
+    Family(
+        "gates",
+        "A state is a matrix that each token adds to, and a gate makes it fade.",
+        INDIGO,
+    ),
+    Family(
+        "delta rule",
+        "A state is a matrix in which each token replaces what stood under its key.",
+        INDIGO,
+    ),
+    Family(
+        "state space",
+        "A linear recurrence keeps a few numbers of each channel, and weights depend on distance; "
+        "in hydra and mamba2 on the tokens too, in mega an attention follows.",
+        SKY,
+    ),
+    Family(
+        "convolution",
+        "A weight for every distance, free of any recurrence; in conv, a control, for a few "
+        "distances.",
+        SKY,
+    ),
+    Family(
+        "control",
+        "What a method has to be better than: the mean of all tokens, whatever they are.",
+        GREY,
+    ),
+)
+OTHER = Family(methods.OTHER, "Methods of plug-ins, and those that state no family.", BROWN)
+_BY_NAME = {family.name: family for family in (*FAMILIES, OTHER)}
+MARKERS = ("o", "s", "^", "v", "P", "X", "<", ">", "p", "D", "h", "*", "d", "8")  # of matplotlib
 OUTPUTS = {"False": "d", "exp": "p", "softplus": "h"}  # markers of LUNA by its output
 
 # Settings and their values in words; of one that is not named here, `name value` is said.
@@ -129,23 +136,22 @@ FIRST = {"nonneg": 0, "normalise": 1}  # settings that are told before others, b
 @dataclass(frozen=True)
 class Look:
     name: str  # in words: `LUNA, signed, normalised`
-    family: str  # a name of lra/families.py
+    family: str
     colour: str  # #rrggbb
     marker: str  # of matplotlib
 
 
 def look_of(attention: str, options: Mapping[str, Any] | None = None) -> Look:
     """Name and look of a method, or of one of its settings: `options` are those that its name shall
-    tell, the unusual ones; where there are none, `LUNA as published`. A method of a plug-in keeps
-    its name."""
-    family = family_of(attention)
-    name, marker = METHODS.get(attention, (attention, "o"))
+    tell, the unusual ones; where there are none, `LUNA as published`. A method that has no title
+    keeps its name."""
+    title, marker = methods.said_of(attention).title, marker_of(attention)
     if attention == "luna" and options:
         marker = OUTPUTS.get(str(options.get("nonneg")), marker)
     return Look(
-        name=_told(attention, name, options),
-        family=family.name,
-        colour=LUNA if attention == "luna" else COLOURS[family.name],
+        name=_told(attention, title, options),
+        family=family_of(attention).name,
+        colour=colour_of(attention),
         marker=marker,
     )
 
@@ -156,6 +162,36 @@ def _told(attention: str, name: str, options: Mapping[str, Any] | None) -> str:
     if words := in_words(options):
         return f"{name}, {words}"
     return " ".join(filter(None, (name, PUBLISHED.get(attention))))
+
+
+def family_of(attention: str) -> Family:
+    return family_named(methods.said_of(attention).family)
+
+
+def family_named(name: str) -> Family:
+    return _BY_NAME.get(name, OTHER)
+
+
+def members(family: Family) -> list[str]:
+    """Our methods of a family."""
+    return [name for name in sorted(methods.kept()) if family_of(name) is family]
+
+
+def colour_of(attention: str) -> str:
+    return LUNA if attention == "luna" else family_of(attention).colour
+
+
+def marker_of(attention: str) -> str:
+    """The marker that a method states; without one, the next that no other of its colour has."""
+    if stated := methods.said_of(attention).marker:
+        return stated
+    colour = colour_of(attention)
+    others = {name: methods.said_of(name).marker for name in methods.kept()}
+    others = {name: marker for name, marker in others.items() if colour_of(name) == colour}
+    free = [marker for marker in MARKERS if marker not in others.values()] or [*MARKERS]
+    waiting = sorted(name for name, marker in others.items() if not marker)
+    waiting += [attention] * (attention not in waiting)  # behind ours, whose markers stay
+    return free[waiting.index(attention) % len(free)]
 
 
 def beside(word: str, name: str) -> str:

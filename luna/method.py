@@ -28,6 +28,11 @@ class Method(nn.Module):
     """
 
     name: str = "unregistered"
+    # How it is shown, said by each class for itself: its name in words, if `name` is none; how its
+    # tokens meet, a family of lra/looks.py; a marker of matplotlib, if it shall be a certain one.
+    title: ClassVar[str] = ""
+    family: ClassVar[str] = "other"
+    marker: ClassVar[str] = ""
     paper: ClassVar[Paper]
     numerics: ClassVar[int] = 1  # raised when its numbers change: old and new runs are then apart
     # Options that came after the first runs, at the value that those had: it is the default, and
@@ -46,9 +51,12 @@ class Method(nn.Module):
     profile: str
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Read facts that a class states one by one (`has_matrix = False`), as plug-ins do that are
-        older than `declared`."""
+        """Read what a class states itself: how it is shown, and facts one by one
+        (`has_matrix = False`), as plug-ins do that are older than `declared`."""
         super().__init_subclass__(**kwargs)
+        for shown in ("title", "marker"):  # two methods that look the same could not be told apart
+            if shown not in vars(cls):
+                setattr(cls, shown, "")
         names = {field.name for field in dataclasses.fields(cls.declared)}
         if stated := {name: vars(cls)[name] for name in names & vars(cls).keys()}:
             cls.declared = cls.declared.but(**stated)

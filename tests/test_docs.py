@@ -22,7 +22,7 @@ import pytest
 import luna
 from lra import cli
 from lra.data import registry
-from lra.families import FAMILIES
+from lra.looks import FAMILIES, family_of
 from lra.settings.compose import check_settings
 from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
@@ -319,7 +319,7 @@ def test_the_page_of_baselines_says_what_has_runs():
         section = page.partition(f"\n## {family.name.capitalize()}\n")[2].partition("\n## ")[0]
         named = re.findall(r"`lra train .*attention=(\w+)", section)
         assert named, family.name
-        assert set(named) <= set(family.methods)
+        assert {family_of(name) for name in named} == {family}
 
 
 def test_the_readme_names_version_and_licence():

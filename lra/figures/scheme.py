@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lra.families import FAMILIES
 from lra.figures.style import INK, NOTE, panels_for, save_figure
-from lra.looks import BLACK, BLUE, COLOURS, LUNA, ORANGE
+from lra.looks import BLACK, BLUE, FAMILIES, LUNA, ORANGE, family_named
 
 # Of every scheme its title, and its boxes: a name and what happens there.
 SCHEMES = {
@@ -112,7 +111,8 @@ def draw_families(stem: Path) -> list[Path]:
         for axes, (name, weights) in zip(panels, family_weights(), strict=False):
             most = np.abs(weights).max()
             axes.imshow(weights, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
-            axes.set_title(name, fontsize=8, color=COLOURS[name], fontweight="bold")
+            colour = family_named(name).colour
+            axes.set_title(name, fontsize=8, color=colour, fontweight="bold")
             axes.set_xlabel(CAPTIONS[name], fontsize=7.5, color=NOTE)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set(visible=True, color=NOTE, linewidth=0.5)

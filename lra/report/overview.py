@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lra.families import FAMILIES, OTHER, family_of
-from lra.looks import look_of
+from lra.looks import FAMILIES, OTHER, family_of, look_of, members
 from lra.report.names import task_name
 from lra.report.table import Table, best_rule, rounded
 from lra.report.trainings import FIVE
@@ -108,7 +107,7 @@ def not_run(tables: Sequence[Table], tasks: Sequence[Task]) -> list[str]:
     if empty := [task.words for task in tasks if not task.rows]:
         said.append(_listed(empty))
     known = {method for table in tables for method in table.rows["attention"]}
-    named = [method for family in FAMILIES for method in family.methods]
+    named = [method for family in FAMILIES for method in members(family)]
     if absent := [look_of(method).name for method in named if method not in known]:
         said.append(f"of the methods {_listed(absent)}")
     return said

@@ -19,6 +19,9 @@ from luna.blocks import masked_softmax, segment_means, valid_segments
 
 @register("agent")
 class Agent(Attention):
+    title = "Agent attention"
+    family = "low rank"
+    marker = "P"
     paper = Paper(
         "Agent Attention: On the Integration of Softmax and Linear Attention",
         2024,

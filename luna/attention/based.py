@@ -21,6 +21,9 @@ from luna.linear import KernelAttention
 
 @register("based")
 class Based(KernelAttention):
+    title = "Based"
+    family = "fixed kernels"
+    marker = "o"
     paper = Paper(
         "Simple linear attention language models balance the recall-throughput tradeoff",
         2024,

@@ -43,6 +43,9 @@ CAP = 1024
 
 @register("bigbird")
 class BigBird(Attention):
+    title = "BigBird"
+    family = "softmax and sparse"
+    marker = "s"
     paper = Paper(
         "Big Bird: Transformers for Longer Sequences", 2020, "https://arxiv.org/abs/2007.14062"
     )

@@ -16,6 +16,9 @@ from luna.base import Attention, LunaError, Mask, Paper, Slot, register
 
 @register("conv")
 class Conv(Attention):
+    title = "Short convolution"
+    family = "convolution"
+    marker = "<"
     paper = Paper(
         "On the locality bias and results in the Long Range Arena",
         2025,

@@ -23,6 +23,9 @@ from luna.linear import KernelAttention
 
 @register("cosformer")
 class CosFormer(KernelAttention):
+    title = "cosFormer"
+    family = "fixed kernels"
+    marker = "^"
     paper = Paper(
         "cosFormer: Rethinking Softmax in Attention", 2022, "https://arxiv.org/abs/2202.08791"
     )

@@ -12,6 +12,9 @@ from luna.base import Paper, register
 
 @register("deltanet")
 class DeltaNet(DeltaRule):
+    title = "DeltaNet"
+    family = "delta rule"
+    marker = "v"
     paper = Paper(
         "Parallelizing Linear Transformers with the Delta Rule over Sequence Length",
         2024,

@@ -41,6 +41,9 @@ def hadamard(x: Tensor) -> Tensor:
 
 @register("fastfood")
 class FastFood(WeightedKernelAttention):
+    title = "FastFood features"
+    family = "learned kernels"
+    marker = "P"
     paper = Paper(
         "Learning the Transformer Kernel",
         2022,

@@ -45,6 +45,9 @@ class FlowState(NamedTuple):
 
 @register("flowformer")
 class Flowformer(StreamingAttention):
+    title = "Flowformer"
+    family = "fixed kernels"
+    marker = "<"
     paper = Paper(
         "Flowformer: Linearizing Transformers with Conservation Flows",
         2022,

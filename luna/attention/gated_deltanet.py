@@ -147,6 +147,9 @@ def unit(t: Tensor) -> Tensor:
 
 @register("gated_deltanet")
 class GatedDeltaNet(DeltaRule):
+    title = "Gated DeltaNet"
+    family = "delta rule"
+    marker = "P"
     paper = Paper(
         "Gated Delta Networks: Improving Mamba2 with Delta Rule",
         2024,

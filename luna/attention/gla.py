@@ -59,6 +59,9 @@ class GlaState(NamedTuple):
 
 @register("gla")
 class GLA(StreamingAttention):
+    title = "GLA"
+    family = "gates"
+    marker = "s"
     paper = Paper(
         "Gated Linear Attention Transformers with Hardware-Efficient Training",
         2023,

@@ -48,6 +48,9 @@ BOUNDED: dict[str, Callable[[Tensor], Tensor]] = {
 
 @register("hedgehog")
 class Hedgehog(WeightedKernelAttention):
+    title = "Hedgehog"
+    family = "learned kernels"
+    marker = "^"
     paper = Paper(
         "The Hedgehog & the Porcupine: Expressive Linear Attentions with Softmax Mimicry",
         2024,

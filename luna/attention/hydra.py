@@ -46,6 +46,9 @@ class HydraState(NamedTuple):
 
 @register("hydra")
 class Hydra(StreamingAttention):
+    title = "Hydra"
+    family = "state space"
+    marker = "v"
     paper = Paper(
         "Hydra: Bidirectional State Space Models Through Generalized Matrix Mixers",
         2024,

@@ -30,6 +30,9 @@ GATHERED = 2**23  # numbers of sampled keys held at a time: 32 MB in float32
 
 @register("informer")
 class Informer(Redrawn):
+    title = "Informer"
+    family = "softmax and sparse"
+    marker = "^"
     paper = Paper(
         "Informer: Beyond Efficient Transformer for Long Sequence Time-Series Forecasting",
         2021,

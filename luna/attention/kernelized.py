@@ -25,6 +25,9 @@ def gaussian(x: Tensor, z: Tensor) -> Tensor:
 
 @register("kernelized")
 class Kernelized(Attention):
+    title = "Kernelized attention"
+    family = "softmax and sparse"
+    marker = "v"
     paper = Paper(
         "Skyformer: Remodel Self-Attention with Gaussian Kernel and Nyström Method",
         2021,

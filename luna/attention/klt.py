@@ -29,6 +29,9 @@ from luna.weighted import TINY, WeightedKernelAttention
 
 @register("klt")
 class KLT(Redrawn, WeightedKernelAttention):
+    title = "KL-Transformer"
+    family = "learned kernels"
+    marker = "X"
     paper = Paper("Learning the Transformer Kernel", 2022, "https://arxiv.org/abs/2107.11864")
     complexity = "O(n m (d + e))"
 

@@ -17,6 +17,9 @@ from luna.linear import KernelAttention
 
 @register("linear")
 class Linear(KernelAttention):
+    title = "Linear attention"
+    family = "fixed kernels"
+    marker = "s"
     paper = Paper(
         "Transformers are RNNs: Fast Autoregressive Transformers with Linear Attention",
         2020,

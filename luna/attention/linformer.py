@@ -50,6 +50,9 @@ INIT: dict[str, Callable[[Tensor, float], Tensor]] = {
 
 @register("linformer")
 class Linformer(Attention):
+    title = "Linformer"
+    family = "low rank"
+    marker = "s"
     paper = Paper(
         "Linformer: Self-Attention with Linear Complexity", 2020, "https://arxiv.org/abs/2006.04768"
     )

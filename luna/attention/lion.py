@@ -45,6 +45,9 @@ class LionState(NamedTuple):
 
 @register("lion")
 class Lion(StreamingAttention):
+    title = "LION"
+    family = "gates"
+    marker = "^"
     paper = Paper(
         "Linear Attention for Efficient Bidirectional Sequence Modeling",
         2025,

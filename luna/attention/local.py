@@ -45,6 +45,9 @@ def join(t: Tensor, pattern: str) -> Tensor:
 
 @register("local")
 class Local(Attention):
+    title = "Local attention"
+    family = "softmax and sparse"
+    marker = "P"
     paper = Paper(
         "Long Range Arena: A Benchmark for Efficient Transformers",
         2020,

@@ -26,6 +26,9 @@ from luna.blocks import attend_visible, dense_weights, neighbours, real_tokens, 
 
 @register("longformer")
 class Longformer(Attention):
+    title = "Longformer"
+    family = "softmax and sparse"
+    marker = "X"
     paper = Paper(
         "Longformer: The Long-Document Transformer", 2020, "https://arxiv.org/abs/2004.05150"
     )

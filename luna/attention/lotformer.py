@@ -71,6 +71,9 @@ BIAS = "a transport plan does not see what is added to all scores of a pivot"
 
 @register("lotformer")
 class LOTFormer(Attention):
+    title = "LOTFormer"
+    family = "low rank"
+    marker = "X"
     paper = Paper(
         "LOTFormer: Doubly-Stochastic Linear Attention via Low-Rank Optimal Transport",
         2025,

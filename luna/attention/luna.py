@@ -98,6 +98,9 @@ KERNELS: dict[str, type[FeatureMap]] = {
 
 @register("luna")
 class Luna(KernelAttention):
+    title = "LUNA"
+    family = "learned kernels"
+    marker = "D"
     paper = Paper(
         "LUNA: Linear Universal Neural Attention with Generalization Guarantees",
         2025,

@@ -37,6 +37,9 @@ class PackedState(NamedTuple):
 
 @register("luna2021")
 class Luna2021(StreamingAttention):
+    title = "Luna (2021)"
+    family = "low rank"
+    marker = "p"
     paper = Paper("Luna: Linear Unified Nested Attention", 2021, "https://arxiv.org/abs/2106.01540")
     complexity = "O(n l (d + e))"
     declared = StreamingAttention.declared.but(

@@ -33,6 +33,9 @@ class MalaState(NamedTuple):
 
 @register("mala")
 class Mala(StreamingAttention):
+    title = "MALA"
+    family = "fixed kernels"
+    marker = ">"
     paper = Paper(
         "Rectifying Magnitude Neglect in Linear Attention", 2025, "https://arxiv.org/abs/2507.00698"
     )

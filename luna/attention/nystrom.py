@@ -69,6 +69,9 @@ def toeplitz(conv: nn.Conv2d, n: int, dtype: torch.dtype) -> Tensor:
 
 @register("nystrom")
 class Nystrom(Attention):
+    title = "Nyströmformer"
+    family = "low rank"
+    marker = "v"
     paper = Paper(
         "Nyströmformer: A Nyström-Based Algorithm for Approximating Self-Attention",
         2021,

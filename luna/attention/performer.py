@@ -37,6 +37,9 @@ DEFAULTS = {"strict": (1e-6, 1000), "published": (1e-4, 0), "official": (1e-6, 1
 class Performer(WeightedKernelAttention):
     """The draw is the buffer `Omega` (m, d), shared by all heads and part of the checkpoint."""
 
+    title = "Performer"
+    family = "fixed kernels"
+    marker = "P"
     paper = Paper("Rethinking Attention with Performers", 2021, "https://arxiv.org/abs/2009.14794")
     complexity = "O(n m (d + e))"
     profiles = ("strict", "published", "official")

@@ -16,6 +16,9 @@ from luna.weighted import TINY
 
 @register("performer_relu")
 class PerformerReLU(KernelAttention):
+    title = "Performer with relu"
+    family = "fixed kernels"
+    marker = "X"
     paper = Paper("Rethinking Attention with Performers", 2021, "https://arxiv.org/abs/2009.14794")
     complexity = "O(n d e)"
     profiles = ("strict", "official")

@@ -34,6 +34,9 @@ def signed_parts(u: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
 
 @register("polaformer")
 class PolaFormer(Attention):
+    title = "PolaFormer"
+    family = "learned kernels"
+    marker = "s"
     paper = Paper(
         "PolaFormer: Polarity-aware Linear Attention for Vision Transformers",
         2025,

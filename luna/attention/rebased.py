@@ -40,6 +40,9 @@ class LearnedShift(nn.Module):
 
 @register("rebased")
 class ReBased(KernelAttention):
+    title = "ReBased"
+    family = "learned kernels"
+    marker = "o"
     paper = Paper(
         "Linear Transformers with Learnable Kernel Functions are Better In-Context Models",
         2024,

@@ -37,6 +37,9 @@ OFFICIAL_BUCKETS = 10
 
 @register("reformer")
 class Reformer(Redrawn):
+    title = "Reformer"
+    family = "softmax and sparse"
+    marker = "<"
     paper = Paper("Reformer: The Efficient Transformer", 2020, "https://arxiv.org/abs/2001.04451")
     complexity = "O(r n c d)"
     profiles = ("strict", "published", "official")

@@ -18,6 +18,9 @@ from luna.linear import KernelAttention
 
 @register("rff")
 class RFF(KernelAttention):
+    title = "Random Fourier features"
+    family = "fixed kernels"
+    marker = "v"
     paper = Paper(
         "Random Features for Large-Scale Kernel Machines",
         2007,

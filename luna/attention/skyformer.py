@@ -30,6 +30,9 @@ RESOLUTION = 2**24  # u = draw / RESOLUTION; as integers floor(u n) is exact and
 class Skyformer(Attention):
     """Set `landmark_ids`, (m,) or (B, m) rows of the stacked [q; k], to choose the landmarks."""
 
+    title = "Skyformer"
+    family = "low rank"
+    marker = "^"
     paper = Kernelized.paper
     complexity = "O(n m d + n m² + m³)"
     profiles = ("strict", "published")

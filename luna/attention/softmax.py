@@ -54,6 +54,9 @@ class ValuesAndKeys(NamedTuple):
 
 @register("softmax")
 class Softmax(StreamingAttention):
+    title = "Softmax"
+    family = "softmax and sparse"
+    marker = "o"
     paper = Paper("Attention Is All You Need", 2017, "https://arxiv.org/abs/1706.03762")
     complexity = "O(n² d)"
     profiles = ("strict", "published", "official")

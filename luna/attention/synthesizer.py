@@ -126,6 +126,9 @@ PARTS: dict[str, Callable[[Sizes], nn.Module]] = {
 
 @register("synthesizer")
 class Synthesizer(Attention):
+    title = "Synthesizer"
+    family = "softmax and sparse"
+    marker = ">"
     paper = Paper(
         "Synthesizer: Rethinking Self-Attention for Transformer Models",
         2021,

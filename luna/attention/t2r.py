@@ -19,6 +19,9 @@ from luna.linear import KernelAttention
 
 @register("t2r")
 class T2R(KernelAttention):
+    title = "T2R"
+    family = "learned kernels"
+    marker = "v"
     paper = Paper(
         "Finetuning Pretrained Transformers into RNNs", 2021, "https://arxiv.org/abs/2103.13076"
     )

@@ -32,6 +32,9 @@ class OpenBlock(NamedTuple):
 
 @register("transnormer")
 class TransNormer(KernelAttention):
+    title = "TransNormer"
+    family = "fixed kernels"
+    marker = "p"
     paper = Paper("The Devil in Linear Transformer", 2022, "https://arxiv.org/abs/2210.10340")
     complexity = "O(n (b + d) e)"
     declared = KernelAttention.declared.but(

@@ -13,6 +13,9 @@ from luna.blocks import real_tokens
 
 @register("uniform")
 class Uniform(Attention):
+    title = "Plain averaging"
+    family = "control"
+    marker = "o"
     paper = Paper(
         "Deep Unordered Composition Rivals Syntactic Methods for Text Classification",
         2015,

@@ -95,6 +95,9 @@ class MovingAverages(nn.Module):
 
 @register("ema")
 class EMA(Mixer):
+    title = "Moving averages (EMA)"
+    family = "state space"
+    marker = "o"
     paper = Paper(
         title="Mega: Moving Average Equipped Gated Attention",
         year=2022,

@@ -34,6 +34,9 @@ from luna.surround import Output, cost, output_map
 
 @register("longconv")
 class LongConv(Mixer):
+    title = "Long convolution"
+    family = "convolution"
+    marker = ">"
     paper = Paper(
         title="Simple Hardware-Efficient Long Convolutions for Sequence Modeling",
         year=2023,

@@ -32,6 +32,9 @@ SMALLEST = 1e-6  # of what is drawn, whose logarithm is taken
 
 @register("lru")
 class LRU(Mixer):
+    title = "LRU"
+    family = "state space"
+    marker = "P"
     paper = Paper(
         title="Resurrecting Recurrent Neural Networks for Long Sequences",
         year=2023,

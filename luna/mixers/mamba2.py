@@ -35,6 +35,9 @@ EPS = 1e-5  # of the authors' norm
 
 @register("mamba2")
 class Mamba2(Mixer):
+    title = "Mamba-2"
+    family = "state space"
+    marker = "^"
     paper = Paper(
         "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured "
         "State Space Duality",

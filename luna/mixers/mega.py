@@ -45,6 +45,9 @@ def laplace(t: Tensor) -> Tensor:
 
 @register("mega")
 class Mega(Mixer):
+    title = "Mega"
+    family = "state space"
+    marker = "X"
     paper = Paper(
         title="Mega: Moving Average Equipped Gated Attention",
         year=2022,

@@ -59,6 +59,9 @@ def hippo(N: int) -> tuple[Tensor, Tensor]:
 
 @register("s4d")
 class S4D(Mixer):
+    title = "S4D"
+    family = "state space"
+    marker = "s"
     paper = Paper(
         title="On the Parameterization and Initialization of Diagonal State Space Models",
         year=2022,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import luna
-from lra import catalogue, families
+from lra import catalogue, looks, methods
 from lra.base.disk import read_json
 from lra.cli import main
 from lra.compute.state import numbers
@@ -33,13 +33,12 @@ def test_the_catalogue_is_what_the_classes_say():
 
 
 def test_every_method_of_the_page_has_one_family():
-    """A method that somebody begins stands under `other` until lra/families.py names it."""
-    named = [method for family in families.FAMILIES for method in family.methods]
-    assert len(named) == len(set(named))
-    assert set(named) <= set(catalogue.ours()), "a family names a method that there is not"
+    """A method that somebody begins stands under `other` until its class states a family."""
     listed = [line.split("`")[1] for line in methods_of(PAGE) if line.startswith("| `")]
-    assert set(listed) == set(named), "name it in lra/families.py"
-    assert families.family_of("of_a_plug_in") is families.OTHER
+    assert len(listed) == len(set(listed))
+    assert set(listed) <= set(methods.ours())
+    assert {*map(looks.family_of, listed)} == {*looks.FAMILIES}, "state its family in its class"
+    assert looks.family_of("of_a_plug_in") is looks.OTHER
     assert "### Other" not in PAGE
 
 
@@ -84,7 +83,7 @@ def test_what_is_kept_is_what_the_classes_say():
     def without_code(rows: dict) -> dict:
         return {name: row | {"code": ""} for name, row in rows.items()}
 
-    said, kept = without_code(catalogue.described()), without_code(read_json(catalogue.KEPT))
+    said, kept = without_code(catalogue.described()), without_code(read_json(methods.KEPT))
     assert kept == {name: row for name, row in said.items() if name in kept}
 
 
@@ -92,9 +91,9 @@ def test_the_list_imports_no_torch(tmp_path):
     """Where the methods' code is what is kept."""
     (tmp_path / "kept.json").write_text(json.dumps(catalogue.described()), encoding="utf-8")
     code = (
-        "import sys; from pathlib import Path; from lra import catalogue; "
+        "import sys; from pathlib import Path; from lra import methods; "
         "from lra.cli import main; "
-        f"catalogue.KEPT = Path({str(tmp_path / 'kept.json')!r}); main(['list', '--papers']); "
+        f"methods.KEPT = Path({str(tmp_path / 'kept.json')!r}); main(['list', '--papers']); "
     )
     done = command("-c", code + "print('imported', {'torch', 'numpy', 'hydra'} & {*sys.modules})")
     lines = done.stdout.splitlines()
@@ -102,16 +101,16 @@ def test_the_list_imports_no_torch(tmp_path):
     listed = [line for line in lines[1:-1] if line and line[0] not in "# "]
     assert sorted(line.split()[0] for line in listed) == luna.names()
     assert [line[2:] for line in lines if line.startswith("# ")][:2] == [
-        family.name for family in families.FAMILIES[:2]
+        family.name for family in looks.FAMILIES[:2]
     ]
 
 
 def test_changed_code_is_described_anew(tmp_path, monkeypatch):
-    kept = read_json(catalogue.KEPT)
+    kept = read_json(methods.KEPT)
     kept["luna"] |= {"code": "other", "parameters": "1"}
     kept["linear"] |= {"parameters": "2"}
     (tmp_path / "kept.json").write_text(json.dumps(kept), encoding="utf-8")
-    monkeypatch.setattr(catalogue, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(methods, "KEPT", tmp_path / "kept.json")
     parameters = {row["attention"]: row["parameters"] for row in catalogue.rows()}
     assert (parameters["luna"], parameters["linear"]) == ("3,616", "2")
 
@@ -123,7 +122,7 @@ def test_a_method_that_cannot_be_imported_has_its_error_as_its_line(tmp_path, mo
         return luna.registry.get(name)
 
     monkeypatch.setattr(luna, "get", get)
-    monkeypatch.setattr(catalogue, "KEPT", tmp_path / "none.json")
+    monkeypatch.setattr(methods, "KEPT", tmp_path / "none.json")
     assert main(["list", "--papers"]) == 0
     out = capsys.readouterr().out
     [line] = [line for line in out.splitlines() if line.startswith("luna ")]
@@ -147,7 +146,7 @@ def test_lines_of_a_terminal_end_at_its_edge(room, last, monkeypatch, capsys):
 
 def test_a_method_joins_the_catalogue(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(catalogue, "KEPT", tmp_path / "kept.json")
+    monkeypatch.setattr(methods, "KEPT", tmp_path / "kept.json")
     row = next(line for line in PAGE.splitlines() if line.startswith("| `luna` |"))
     catalogue.PAGE.parent.mkdir()
     catalogue.PAGE.write_text(PAGE.replace(f"{row}\n", ""), encoding="utf-8")
@@ -156,6 +155,6 @@ def test_a_method_joins_the_catalogue(tmp_path, monkeypatch):
     begun = [line for line in written if line not in PAGE]
     assert [line for line in written if line not in begun] == methods_of(PAGE)
     assert row in written
-    assert read_json(catalogue.KEPT) == catalogue.described()
+    assert read_json(methods.KEPT) == catalogue.described()
     catalogue.PAGE.write_text("of another project", encoding="utf-8")
     assert main(["list", "--write"]) == 2

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-from lra import catalogue, looks
-from lra.looks import COLOURS, LUNA, METHODS, beside, look_of
+import luna
+from lra import looks, methods
+from lra.looks import FAMILIES, LUNA, OTHER, beside, look_of
+from luna.base import Attention, _classes, register
 
 # What a reader sees who lacks one kind of cone, in linear RGB (Machado et al. 2009).
 SEEN = {
@@ -44,15 +47,15 @@ def lab(colour: str, seen: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("reader", SEEN)
 def test_colours_stay_apart_for_every_reader(reader: str):
-    colours = {LUNA, *COLOURS.values()}
+    colours = {LUNA, *(family.colour for family in (*FAMILIES, OTHER))}
     assert len(colours) == 9
     for a, b in itertools.combinations(sorted(colours), 2):
         assert np.linalg.norm(lab(a, SEEN[reader]) - lab(b, SEEN[reader])) > 15, (a, b)
 
 
 def test_every_method_has_a_name_and_no_two_look_the_same():
-    assert set(METHODS) <= set(catalogue.ours()), "a look of a method that there is not"
-    seen = [look_of(method) for method in METHODS]
+    assert set(methods.kept()) <= set(methods.ours()), "kept of a method that there is not"
+    seen = [look_of(method) for method in methods.kept()]
     assert len({look.name for look in seen}) == len(seen)
     assert len({(look.colour, look.marker) for look in seen}) == len(seen)
     assert sum(look.colour == LUNA for look in seen) == 1
@@ -74,7 +77,48 @@ def test_options_are_told_in_words():
 def test_a_method_of_a_plug_in_has_a_look():
     look = look_of("theirs", {"k": 2})
     assert (look.name, look.family) == ("theirs, k = 2", "other")
-    assert look.colour not in {look_of(method).colour for method in METHODS}
+    assert look.colour not in {look_of(method).colour for method in methods.kept()}
+    assert look.marker == "o"
+
+
+@pytest.fixture
+def registered() -> Iterator[Callable[..., str]]:
+    """Registers a method of a plug-in whose class states this, and gives its name."""
+    made: list[str] = []
+
+    def put(base: type[Attention] = Attention, **states: str) -> str:
+        made.append(f"plug_in_{len(made)}")
+        register(made[-1])(type("PlugIn", (base,), states))
+        return made[-1]
+
+    yield put
+    for name in made:
+        _classes.pop(name)
+
+
+def test_a_plug_in_says_in_its_class_how_it_is_shown(registered):
+    look = look_of(registered(title="Theirs", family="gates", marker="*"), {"k": 2})
+    assert (look.name, look.family, look.marker) == ("Theirs, k = 2", "gates", "*")
+    assert look.colour == look_of("gla").colour
+    unheard = look_of(registered(family="gatez"))
+    assert (unheard.name, unheard.family) == ("plug_in_1", "other")
+
+
+def test_a_method_made_of_another_has_its_family_and_not_its_name(registered):
+    name = registered(luna.get("linear"))
+    assert (look_of(name).name, look_of(name).family) == (name, "fixed kernels")
+
+
+def test_a_method_without_a_marker_gets_one_that_no_other_of_its_colour_has(
+    registered, monkeypatch: pytest.MonkeyPatch
+):
+    rows = {name: dict(row) for name, row in methods.kept().items()}
+    for name in ("s4d", "mega"):
+        rows[name]["marker"] = ""
+    monkeypatch.setattr(methods, "kept", lambda: rows)
+    assert look_of("lru").marker == "P"  # it states one
+    alike = ["s4d", "mega", "lru", "ema", "longconv", registered(family="state space")]
+    assert len({look_of(name).marker for name in alike}) == len(alike)
 
 
 def test_a_name_stands_beside_what_is_typed_where_it_says_more():

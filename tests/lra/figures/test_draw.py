@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from lra.bench.result import BenchResult, BenchRow
-from lra.families import family_of
 from lra.figures import style
 from lra.figures.bench import draw_bench
 from lra.figures.style import spread
+from lra.looks import family_of, members
 
 from .conftest import Figure
 
@@ -64,7 +64,7 @@ def test_lines_of_one_colour_differ_in_their_dashes():
     """Where dashes come again, markers differ; where they do not, the line has no look."""
     luna = [style.style_of("luna")] * 8
     assert [look is None for look in style.dashed(luna)] == [False] * 6 + [True] * 2
-    family = [style.style_of(method) for method in family_of("linear").methods]
+    family = [style.style_of(method) for method in members(family_of("linear"))]
     assert len(family) > len(style.DASHES)
     looks = style.dashed([*family, *luna[:2], style.style_of("softmax")])
     drawn = [(look["color"], look["marker"], look["linestyle"]) for look in looks if look]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lra.families import FAMILIES
 from lra.figures import scheme
+from lra.looks import FAMILIES
 
 from .conftest import Figure
 
