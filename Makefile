@@ -12,7 +12,7 @@ RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter tables pictures docs sheet lint format clean
+.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter golden tables pictures docs sheet lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ test-gpu: $(STAMP) ## run the tests that need a CUDA device
 
 gpu-quarter: ## on a GPU, in 9 minutes: its tests, its speed, then full runs; repeat it until none is left
 	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/gpu_quarter.py
+
+golden: $(STAMP) ## keep the numbers of methods and parts whose integer was raised; NAME=linear: of one
+	@$(PY) -m tests.golden write $(NAME)
 
 tables: $(STAMP) ## tables, page and figures of results/ from its records; the catalogue of docs/attentions.md
 	@$(VENV)/bin/lra list --write
