@@ -1,4 +1,5 @@
-"""`python -m tests.golden write [NAME ...]`: write golden runs, all of them without names.
+"""`python -m tests.golden write [NAME ...]`: write golden runs, all of them without names; `check`
+says what moved.
 
 A file whose numbers moved is only written when its integer was raised; `--anew` writes it all the
 same, for a change of the golden runs themselves.
@@ -12,20 +13,25 @@ from collections.abc import Sequence
 from . import compare
 from .catalogue import Golden, every, problem, stale
 
-USAGE = "usage: python -m tests.golden write [--anew] [NAME ...]"
+USAGE = "usage: python -m tests.golden (check | write [--anew]) [NAME ...]"
 
 
 def main(words: Sequence[str]) -> int:
-    if not words or words[0] != "write":
+    if not words or words[0] not in ("check", "write"):
         print(USAGE, file=sys.stderr)
         return 2
     anew, names = "--anew" in words, [word for word in words[1:] if word != "--anew"]
     if unknown := [name for name in names if name not in every()]:
         print(f"there is no golden run '{unknown[0]}': {', '.join(every())}", file=sys.stderr)
         return 2
-    refused = [said for name in names or every() if (said := write(every()[name], anew=anew))]
-    print("\n".join(refused), file=sys.stderr, end="\n" if refused else "")
-    return 1 if refused else 0
+    wanted = names or list(every())
+    if words[0] == "check":
+        said = [problem(name) for name in wanted]
+    else:
+        said = [write(every()[name], anew=anew) for name in wanted]
+    problems = list(filter(None, said))
+    print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
+    return 1 if problems else 0
 
 
 def write(golden: Golden, *, anew: bool = False) -> str:

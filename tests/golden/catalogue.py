@@ -19,11 +19,25 @@ from .compare import Moved, Numbers
 from .parts import PARTS_MEASURED
 
 ROOT = Path(__file__).parents[2]
-TRAINING = of_training(pretrained=False)
-# The parts that the numbers of a part depend on too; they are asked first.
+# The parts in the order in which they are asked: one that moved moves those behind it.
+ORDER = (
+    "data",
+    "embedding",
+    "backbone",
+    "optimizer",
+    "schedule",
+    "seeding",
+    "step",
+    "selection",
+    "scoring",
+    "pretraining",
+    "conversion",
+)
+TRAINING = tuple(sorted(of_training(pretrained=False), key=ORDER.index))
+# Of a part: those on which its numbers depend too.
 BELOW: dict[str, tuple[str, ...]] = {
-    "step": ("optimizer", "schedule"),
-    "selection": ("step",),
+    "step": ("data", "optimizer", "schedule"),
+    "selection": ("data", "embedding", "backbone", "optimizer", "schedule", "seeding", "step"),
     "seeding": ("embedding", "backbone"),
     "pretraining": tuple(name for name in TRAINING if name not in ("scoring", "selection")),
 }

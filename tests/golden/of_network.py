@@ -8,7 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from lra import model
-from lra.base.config import ClsMask, DataRules, Gelu, Mask, Model, Pad, Pooling, Positions, Style
+from lra.base.config import (
+    ClsMask,
+    DataRules,
+    Gelu,
+    Init,
+    Mask,
+    Model,
+    Pad,
+    Pooling,
+    Positions,
+    Style,
+)
 from lra.model.embedding import Embedding
 from lra.model.rotary import Rotary
 
@@ -76,7 +87,10 @@ def style(**changes: object) -> Style:
 BACKBONES: dict[str, tuple[Style, Shape]] = {
     "masked mean": (style(), Shape()),
     "mean": (style(pooling=Pooling.mean, mask_output=True, gelu=Gelu.tanh), Shape()),
-    "first": (style(pooling=Pooling.first, qkv_bias=False, ln_eps=1e-2), Shape()),
+    "first": (
+        style(pooling=Pooling.first, qkv_bias=False, ln_eps=1e-2, init=Init.flax),
+        Shape(),
+    ),
     "tokens": (style(pooling=Pooling.none), Shape(per_token=True)),
     "pairs": (style(dual_hidden_layers=2), Shape(dual=True)),
 }
@@ -91,8 +105,11 @@ def _network(style: Style, shape: Shape) -> Numbers:
     rules = DataRules(N, N, Pad.full, Mask.length, VOCAB)
     protocol = replace(small().protocol, style=style, data=rules)
     attention = {"name": "uniform", "dwc": "conv1d"}
+    torch.manual_seed(2)
     with in_float64():
         network = model.build(shape, attention, SIZES, protocol, seed=0)
+    drawn = {name: norm_of([p]) for name, p in network.named_parameters() if name[0] != "e"}
+    drawn["encoder"] = norm_of(network.encoder.parameters())
     by_formula(network)
     network.embedding = Given(N)  # type: ignore[assignment]
     ids = torch.arange(3 * N).view(3, N) % VOCAB
@@ -106,6 +123,7 @@ def _network(style: Style, shape: Shape) -> Numbers:
     torch.manual_seed(3)
     network.train()
     return {
+        "drawn": drawn,
         "logits": logits.flatten().tolist()[:12],
         "without padding": network.eval()(ids, None).flatten().tolist()[:6],
         "gradients": norm_of(gradients),
