@@ -39,7 +39,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "step": ("data", "optimizer", "schedule"),
     "selection": ("data", "embedding", "backbone", "optimizer", "schedule", "seeding", "step"),
     "seeding": ("embedding", "backbone"),
-    "pretraining": tuple(name for name in TRAINING if name not in ("scoring", "selection")),
+    "pretraining": tuple(name for name in TRAINING if name != "scoring"),
 }
 
 

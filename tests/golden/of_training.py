@@ -25,7 +25,7 @@ from lra.training.run import build
 from luna.dropout import Dropout
 
 from .compare import Numbers
-from .made import in_float64, made, norm_of, numbers_of, small, trained
+from .made import Trained, in_float64, made, norm_of, numbers_of, small, trained
 from .of_network import waves
 
 # ---------------------------------------------------------------------- a step
@@ -71,12 +71,17 @@ def step() -> Numbers:
         norms: list[float] = []
         run = _with_recipe(small(), clip=clip, clip_at=at)
         result = trained(run, lambda module, norms=norms: clipped(module, norms))
-        numbers[f"clip {clip.name}"] = numbers_of(result) | {"gradients": norms}
+        numbers[f"clip {clip.name}"] = _of_steps(result) | {"gradients": norms}
     averaged = trained(
         small("callbacks=[ema,early_stopping]", "callbacks.early_stopping.patience=2"), plainly
     )
-    numbers["average of weights"] = numbers_of(averaged)
+    numbers["average of weights"] = _of_steps(averaged)
     return numbers | {"tokens": _tokens()}
+
+
+def _of_steps(result: Trained) -> Numbers:
+    """Without what selection decides."""
+    return {"losses": result.losses, "weights": result.norms["after"]}
 
 
 def _with_recipe(run: Run, **changes: Any) -> Run:
