@@ -152,7 +152,7 @@ def _reported(rule: str) -> Numbers:
         record = read_json(runner.train(run))
     assert record is not None
     stages = {
-        name: [facts["step"], facts["score"], facts["loss"], facts["predicted"]]
+        name: [facts["step"], facts["score"], facts["predicted"]]
         for name, facts in record["stages"].items()
     }
     dev = [record["dev"]["step"], record["dev"]["score"]]
