@@ -3,7 +3,6 @@ stopped is gone on with by the next one. No GPU is needed."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import re
@@ -19,8 +18,7 @@ import pytest
 import yaml
 
 import luna
-from lra.base.code import code_of
-from lra.results.record import Record, read_sweep
+from lra.results.record import read_sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "scripts" / "gpu_quarter.py"
@@ -87,20 +85,6 @@ def test_a_run_with_a_record_is_done(entries: list[Any]):
     assert done["attention=linformer"] == {1, 2, 3}
     assert {1, 2} <= done["attention=softmax"]
     assert not done["steps_share=10 attention=softmax"]
-
-
-def test_again_means_records_of_the_present_code(entries: list[Any]):
-    entry = next(e for e in entries if e.again)
-    old = next(r for r in read_sweep(RECORDS) if r.attention == "reformer")
-    code = code_of("reformer")
-    new = Record(old.facts | {"code": code, "seed": 2}, old.path)
-    assert jobs_.seeds_done(entry, [new]) == {2}
-    kernels = Record(old.facts | {"code": code | {"the backbone": "0"}, "seed": 3}, old.path)
-    assert jobs_.seeds_done(entry, [new, kernels]) == {2, 3}
-    older = Record(old.facts | {"code": code | {"the attention reformer": "0"}}, old.path)
-    assert jobs_.seeds_done(entry, [older]) == set()
-    every = dataclasses.replace(entry, again=False)
-    assert jobs_.seeds_done(every, [older]) == {1}
 
 
 def test_the_list_says_how_many_runs_are_left(
