@@ -252,4 +252,5 @@ def test_with_all_recipes_in_it_the_whole_suite_is_green(whole: Path):
     run_in(whole, "mypy")
     make = shlex.split(f"make {SMALL['make']}")
     call_in(whole, *make, "tables")
+    call_in(whole, *make, "golden", "NAME=before")
     call_in(whole, *make, "test")
