@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from lra.data.arrays import Layout, Prepared, Split
+from lra.data.loader import Loader
 from lra.runs.folder import RunFolder
 from lra.settings.compose import Run, compose
 from lra.settings.presets import usual_options
@@ -125,6 +126,7 @@ class Trained:
 
 
 def norm_of(tensors: Any) -> float:
+    """The norm of all together."""
     return float(torch.stack([t.detach().double().norm() for t in tensors]).norm())
 
 
@@ -166,3 +168,19 @@ def numbers_of(result: Trained) -> Numbers:
         "weights": result.norms,
         "dev": {"step": best["step"], "score": best["score"]},
     }
+
+
+def one_step(run: Run) -> Numbers:
+    """The loss of one batch, and the norm of its gradients, in training."""
+    from lra import data
+
+    split = made(data.of(run.task)).split("train")
+    loader = Loader(split, 6, rules=run.protocol.data, seed=run.seed, steps=1)
+    with in_float64():
+        module = build(run).double().train()
+        [batch] = loader
+        torch.manual_seed(7)
+        loss = module.target.loss(module.network(batch.ids, batch.mask), batch.labels)
+        loss.backward()
+    gradients = norm_of(p.grad for p in module.parameters() if p.grad is not None)
+    return {"loss": float(loss.detach()), "gradients": gradients}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import luna
 
-from .made import Numbers, numbers_of, of_method, small, trained
+from .made import Numbers, numbers_of, of_method, one_step, small, trained
 
 # Blocks, windows, samples and landmarks of fewer tokens than an example has: with the usual ones
 # a method that sees a part of the tokens would see all.
@@ -15,7 +16,7 @@ SMALLER: dict[str, dict[str, Any]] = {
     "informer": {"budget": 8},
     "klt": {"m": 16},
     "linformer": {"k": 16},
-    "local": {"block": 16, "look_back": 1},
+    "local": {"block": 16},
     "longformer": {"left": 8, "right": 4, "global_tokens": [0]},
     "lotformer": {"R": 8, "half_steps": 11},
     "nystrom": {"landmarks": 16},
@@ -28,6 +29,7 @@ SMALLER: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "luna": {"signed": {"nonneg": False}, "normalised": {"normalise": "rms"}},
     "linear": {"normalised": {"normalise": "rms"}},
+    "local": {"looking back": {"look_back": 1}},
 }
 
 
@@ -41,4 +43,18 @@ def measure(name: str) -> Numbers:
     numbers = numbers_of(trained(of_method(name, small(), **fixed)))
     for variant, options in VARIANTS.get(name, {}).items():
         numbers[variant] = numbers_of(trained(of_method(name, small(), **fixed, **options)))
+    return numbers | _forms(name, fixed)
+
+
+def _forms(name: str, fixed: dict[str, Any]) -> Numbers:
+    """One step of each other profile, and of the causal form: what they share with the strict
+    profile has been seen in 20."""
+    cls, usual = luna.get(name), of_method(name, small(), **fixed)
+    numbers = {}
+    for profile in cls.profiles:
+        if profile != "strict":
+            protocol = replace(usual.protocol, profile=profile)
+            numbers[f"profile {profile}"] = one_step(replace(usual, protocol=protocol))
+    if cls.declared.causal_form:
+        numbers["causal"] = one_step(of_method(name, small(), **fixed, causal=True))
     return numbers

@@ -71,12 +71,19 @@ FIRST = [
     Mutation(
         "scale of softmax",
         "luna/attention/softmax.py",
-        "scores = q @ k.mT / self.head_dim**0.5",
-        "scores = q @ k.mT / self.head_dim**0.4",
+        "dropout.attend(q, k, v, visible, self.dropout_p)",
+        "dropout.attend(1.1 * q, k, v, visible, self.dropout_p)",
         "softmax",
     ),
 ]
 OTHERS = [
+    Mutation(
+        "scale of softmax in the public codes",
+        "luna/attention/softmax.py",
+        "scores = q @ k.mT / self.head_dim**0.5",
+        "scores = q @ k.mT / self.head_dim**0.4",
+        "softmax",
+    ),
     Mutation("floor of a cosine", OPTIM, "return 0.4 + 0.6 *", "return 0.3 + 0.7 *", "_schedule"),
     Mutation("cycle of beta1", OPTIM, "0.95 - 0.10 * height", "0.95 - 0.05 * height", "_schedule"),
     Mutation(
