@@ -45,7 +45,16 @@ PARTS = {
     "data": Part(1, ("lra.data.arrays", "lra.data.loader", "lra.data.device")),  # splits, order
     "selection": Part(1, ("lra.training.checkpoints",)),
     "seeding": Part(1, ("lra.training.run",)),
-    "scoring": Part(1, ("lra.training.record", "lra.metrics.metric", "lra.metrics.numbers")),
+    "scoring": Part(
+        1,
+        (
+            "lra.training.record",
+            "lra.metrics.metric",
+            "lra.metrics.numbers",
+            "lra.metrics.labels",
+            "lra.metrics.language",
+        ),
+    ),
     "pretraining": Part(1, ("lra.model.pretrain",)),
     "conversion": Part(1, ("luna.convert.pipeline",)),
 }

@@ -13,7 +13,8 @@ class Mutation(NamedTuple):
     caught_by: str  # the name of a golden run
 
 
-OPTIM, LOADER = "lra/training/optim.py", "lra/data/loader.py"
+OPTIMIZER, SCHEDULE = "lra/training/optimizer.py", "lra/training/schedule.py"
+LOADER = "lra/data/loader.py"
 BACKBONE, EMBEDDING = "lra/model/backbone.py", "lra/model/embedding.py"
 CHECKPOINTS, RUN = "lra/training/checkpoints.py", "lra/training/run.py"
 CALLBACKS, PRETRAIN = "lra/training/callbacks.py", "lra/model/pretrain.py"
@@ -49,7 +50,7 @@ FIRST = [
     ),
     Mutation(
         "warm-up from above 0",
-        OPTIM,
+        SCHEDULE,
         "min(1.0, s / recipe.warmup)",
         "min(1.0, (s + 1) / recipe.warmup)",
         "_schedule",
@@ -84,23 +85,29 @@ OTHERS = [
         "scores = q @ k.mT / self.head_dim**0.4",
         "softmax",
     ),
-    Mutation("floor of a cosine", OPTIM, "return 0.4 + 0.6 *", "return 0.3 + 0.7 *", "_schedule"),
-    Mutation("cycle of beta1", OPTIM, "0.95 - 0.10 * height", "0.95 - 0.05 * height", "_schedule"),
+    Mutation(
+        "floor of a cosine", SCHEDULE, "return 0.4 + 0.6 *", "return 0.3 + 0.7 *", "_schedule"
+    ),
+    Mutation(
+        "cycle of beta1", SCHEDULE, "0.95 - 0.10 * height", "0.95 - 0.05 * height", "_schedule"
+    ),
     Mutation(
         "highest rate of a group",
-        OPTIM,
-        "share = 1.0 if most is None else min(1.0, most / peak(recipe))",
-        "share = 1.0",
+        SCHEDULE,
+        "1.0 if most is None else min(1.0, most / peak())",
+        "1.0",
         "_schedule",
     ),
     Mutation(
         "decay of all parameters",
-        OPTIM,
-        "recipe.weight_decay if rate.decay else 0.0",
-        "recipe.weight_decay",
+        OPTIMIZER,
+        "{} if rate.decay or",
+        "{} if True or",
         "_optimizer",
     ),
-    Mutation("epsilon of AdamW", OPTIM, "eps=recipe.eps", "eps=10 * recipe.eps", "_optimizer"),
+    Mutation(
+        "epsilon of AdamW", OPTIMIZER, '"eps": recipe.eps', '"eps": 10 * recipe.eps', "_optimizer"
+    ),
     Mutation(
         "climb of SAM", "lra/training/sam.py", "norms).norm() + TINY", "norms).sum()", "_optimizer"
     ),

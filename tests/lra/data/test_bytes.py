@@ -11,6 +11,7 @@ import torch
 
 import lra
 from lra.base.errors import UserError
+from lra.base.versions import PARTS
 from lra.cli import main
 from lra.data import registry
 from lra.data.arrays import IGNORED
@@ -147,9 +148,9 @@ def test_a_record_has_bits_per_byte_that_its_answers_give(record: lra.Record):
     assert record["dev.score"] == pytest.approx(lowest, rel=1e-5)
 
 
-def test_what_scores_a_run_is_part_of_its_code(record: lra.Record):
-    parts = {part for part in record["code"] if "metric" in part}
-    assert parts == {"the chosen metric bits_per_byte", "the chosen metric perplexity"}
+def test_what_scores_a_run_has_a_declared_version(record: lra.Record):
+    assert record["numerics"]["scoring"] == PARTS["scoring"].numerics
+    assert not [part for part in record["code"] if "chosen" in part], "no metric from outside"
 
 
 def test_a_constant_answer_is_how_often_each_byte_occurs():
