@@ -65,14 +65,19 @@ def _others(split: Split) -> Numbers:
     rules = DataRules(WIDTH, 256, Pad.full, Mask.nonzero, 512)
     hidden = replace(rules, mask=Mask.none)
     limited = Loader(split, 8, rules=rules, seed=4, limit=2)
-    held = DeviceLoader(split, 8, rules=rules, seed=3, steps=40, device=torch.device("cpu"))
+    options: dict[str, Any] = {"seed": 3, "steps": 40, "device": torch.device("cpu")}
+    held = {
+        f"held on a device, mask {mask.name}": batches(
+            DeviceLoader(split, 8, rules=replace(rules, mask=mask), **options)
+        )
+        for mask in Mask
+    }
     return {
         "limited": batches(limited) + batches(limited),
         "without mask": batches(Loader(split, 8, rules=hidden, seed=3, steps=2)),
         "in order": [len(batch.ids) for batch in Loader(split, 40, rules=rules)],
         "last dropped": [len(b.ids) for b in Loader(split, 40, rules=rules, drop_last=True)],
-        "held on a device": batches(held),
-    }
+    } | held
 
 
 def _splits() -> Numbers:
