@@ -46,6 +46,7 @@ NOT_RUN = {
     "make setup": "installs packages; CI begins with it",
     "make PYTHON=": "the same",
     "make test": "this test is part of it",
+    "make golden": "writes files of the tests; tests/golden",
     "make gpu-quarter": "needs a GPU; tests/test_gpu_quarter.py",
     "python scripts/gpu_quarter.py": "the same",
     "lra figures records": "needs tables with findings; tests/lra/figures/test_tables.py",

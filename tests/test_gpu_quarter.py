@@ -114,7 +114,7 @@ def call_of(tmp_path: Path, left: float = 100.0) -> Any:
 
 def job(tmp_path: Path, name: str, seconds: float = 10.0) -> Any:
     run = SimpleNamespace(runs_dir=str(tmp_path / "runs"), attention={"name": name})
-    entry = jobs_.Entry("", (f"attention={name}",), (1,), seconds, False, run)
+    entry = jobs_.Entry("", (f"attention={name}",), (1,), seconds, run)
     return jobs_.Job(entry, 1)
 
 
@@ -185,7 +185,7 @@ def test_a_run_that_fails_is_tried_once_more_and_not_again(
 
 
 def test_the_second_try_is_not_compiled(tmp_path: Path):
-    entry = jobs_.Entry("", ("trainer.compile=graphs", "a=b"), (1,), 1.0, False, None)
+    entry = jobs_.Entry("", ("trainer.compile=graphs", "a=b"), (1,), 1.0, None)
     first = scheduler.train_words(jobs_.Job(entry, 3), failures=0, minutes=8)
     assert first[3:] == ["trainer.compile=graphs", "a=b", "seed=3", "limit_minutes=8.00"]
     second = scheduler.train_words(jobs_.Job(entry, 3), failures=1, minutes=8)

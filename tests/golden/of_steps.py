@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lra.base.config import Recipe, Schedule
-from lra.training import custom, optim
+from lra.training import optimizer as optimizers
+from lra.training import schedule as schedules
 from lra.training.sam import SAM
 from luna.method import Method
 from luna.traits import Rate
@@ -46,14 +47,16 @@ def optimizer() -> Numbers:
     """Weights after three steps with given gradients."""
     rule = recipe(schedule=Schedule.constant, warmup=0)
     usual, chosen, sam = Two(), Two(), Two()
-    made, _ = optim.build_optimizer(usual, rule)
+    made = optimizers.build_optimizer(usual, rule)
+    named = {"betas": tuple(rule.betas), "eps": rule.eps}
+    adamw = {"_target_": "torch.optim.AdamW"} | named
     sgd = {"_target_": "torch.optim.SGD", "momentum": 0.9}
     return {
         "adamw": _stepped(usual, made),
         "groups": _groups(made),
-        "adamw by name": _stepped(chosen, custom.build_optimizer(chosen, {}, rule)),
-        "sgd": _stepped(two := Two(), custom.build_optimizer(two, sgd, rule)),
-        "sam": _stepped(sam, custom.build_optimizer(sam, SAM_OPTIONS, rule)),
+        "adamw by name": _stepped(chosen, optimizers.build_optimizer(chosen, rule, adamw)),
+        "sgd": _stepped(two := Two(), optimizers.build_optimizer(two, rule, sgd)),
+        "sam": _stepped(sam, optimizers.build_optimizer(sam, rule, SAM_OPTIONS)),
     }
 
 
@@ -89,7 +92,7 @@ def schedule() -> Numbers:
     numbers: Numbers = {rule.name: _rates(rule) for rule in Schedule}
     for name, facts in {"no warm-up": {"warmup": 0}, "one step": {"warmup": 0, "steps": 1}}.items():
         numbers[name] = {
-            rule.name: [optim.SCHEDULES[rule](s, replace(recipe(), **facts)) for s in range(3)]
+            rule.name: [schedules.SCHEDULES[rule](s, replace(recipe(), **facts)) for s in range(3)]
             for rule in Schedule
         }
     return numbers
@@ -97,7 +100,9 @@ def schedule() -> Numbers:
 
 def _rates(rule: Schedule) -> dict[str, list[float]]:
     network = Two()
-    made, follows = optim.build_optimizer(network, recipe(schedule=rule, lr=0.02))
+    wanted = recipe(schedule=rule, lr=0.02)
+    made = optimizers.build_optimizer(network, wanted)
+    follows = schedules.build_schedule(made, wanted)
     seen: dict[str, list[float]] = {"usual": [], "slow": [], "beta1": []}
     for _ in range(30):
         usual, slow, *_ = made.param_groups
