@@ -48,6 +48,7 @@ def optimizer() -> Numbers:
     rule = recipe(schedule=Schedule.constant, warmup=0)
     usual, chosen, sam = Two(), Two(), Two()
     made = optimizers.build_optimizer(usual, rule)
+    schedules.build_schedule(made, rule)  # which keeps each group below its highest rate
     named = {"betas": tuple(rule.betas), "eps": rule.eps}
     adamw = {"_target_": "torch.optim.AdamW"} | named
     sgd = {"_target_": "torch.optim.SGD", "momentum": 0.9}
