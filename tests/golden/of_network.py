@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from lra import model
 from lra.base.config import (
     ClsMask,
     DataRules,
@@ -20,6 +19,7 @@ from lra.base.config import (
     Positions,
     Style,
 )
+from lra.model.build import build
 from lra.model.embedding import Embedding
 from lra.model.rotary import Rotary
 
@@ -107,7 +107,7 @@ def _network(style: Style, shape: Shape) -> Numbers:
     attention = {"name": "uniform", "dwc": "conv1d"}
     torch.manual_seed(2)
     with in_float64():
-        network = model.build(shape, attention, SIZES, protocol, seed=0)
+        network = build(shape, attention, SIZES, protocol, seed=0)
     drawn = {name: norm_of([p]) for name, p in network.named_parameters() if name[0] != "e"}
     drawn["encoder"] = norm_of(network.encoder.parameters())
     by_formula(network)
