@@ -130,7 +130,7 @@ NAMES = {
     "dwc": "local branch",
 }
 PUBLISHED = {"luna": "as published"}  # said of a setting in which nothing is unusual
-FIRST = {"nonneg": 0, "normalise": 1}  # settings that are told before others, by their place
+FIRST = {"nonneg": 0, "normalise": 1}  # settings that a name has before others, by their place
 
 
 @dataclass(frozen=True)
@@ -149,14 +149,14 @@ def look_of(attention: str, options: Mapping[str, Any] | None = None) -> Look:
     if attention == "luna" and options:
         marker = OUTPUTS.get(str(options.get("nonneg")), marker)
     return Look(
-        name=_told(attention, title, options),
+        name=_named(attention, title, options),
         family=family_of(attention).name,
         colour=colour_of(attention),
         marker=marker,
     )
 
 
-def _told(attention: str, name: str, options: Mapping[str, Any] | None) -> str:
+def _named(attention: str, name: str, options: Mapping[str, Any] | None) -> str:
     if options is None:
         return name
     if words := in_words(options):
