@@ -34,6 +34,7 @@ from lra.runs.schema import TRAINING
 from lra.settings.experiment import Experiment, read_experiment
 from lra.training.callbacks import TESTED
 from lra.training.checkpoints import load_checkpoint
+from lra.training.process import fresh_torch
 from lra.training.record import digest_of_weights
 from lra.training.trainer import DTYPES
 from luna.base import Attention
@@ -113,6 +114,7 @@ class Trained:
         size = min(protocol.recipe.batch, size or protocol.recipe.batch)
         return Loader(split, size, rules=protocol.data, drop_last=drop_last)
 
+    @fresh_torch()
     def predict(self, examples: Iterable[Any]) -> Predictions:
         """Answer examples of the user's: texts, pictures or ids, as `Task.encode` reads them. What
         is longer than the run's examples is cut as theirs.
@@ -134,6 +136,7 @@ class Trained:
         shares = logits.softmax(-1).numpy()
         return Predictions(shares.argmax(-1), shares)
 
+    @fresh_torch()
     def evaluate(self, split: str = "test") -> Answers:
         """Answer a split of its data, as the test after training does."""
         parts, target = [], self.task.target
@@ -147,12 +150,14 @@ class Trained:
         names = self.task.metric_names  # a metric of the task's own is known from here on
         return get(names[0]).score(answers, self.task.target)
 
+    @fresh_torch()
     def generate(self, prompt: str, length: int, *, temperature: float = 1.0, seed: int = 0) -> str:
         """Continue a text by so many bytes, where the network predicts the next one."""
         from lra.results.generate import generate
 
         return generate(self, prompt, length, temperature=temperature, seed=seed)
 
+    @fresh_torch()
     def attention_maps(self, example: Any) -> AttentionWeights:
         """Return the attention matrices on one example (of a pair, on its first half); for a linear
         method those that it implies."""
@@ -185,6 +190,7 @@ class Trained:
         width = self.task.width(self.run.task, self.run.protocol.data.max_length)
         return self.batches(Split.held(self.task, width, encoded), len(encoded))
 
+    @fresh_torch()
     @torch.no_grad()
     def logits(self, batch: Batch) -> Tensor:
         """Give the network's outputs for a batch, in the precision of its training."""
@@ -195,6 +201,7 @@ class Trained:
             return self.network(batch.ids.to(weight.device), mask).float().cpu()
 
 
+@fresh_torch()
 def load_trained(
     folder: str | Path | Record, *, data_dir: str | Path | None = None, device: str = "cpu"
 ) -> Trained:

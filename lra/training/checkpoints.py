@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ class Interrupted(BaseException):
         self.signum = signum
 
 
+def caught() -> list[signal.Signals]:
+    """What stops a run: not what the process ignores, as under nohup; and nothing in a thread,
+    since signals are the main thread's."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [signum for signum in SIGNALS if signal.getsignal(signum) is not signal.SIG_IGN]
+
+
 @contextlib.contextmanager
 def stop_at_once(seconds: float = math.inf) -> Iterator[None]:
     """End the block with Interrupted at SIGTERM, at Ctrl-C and after these seconds. During training
@@ -42,10 +51,14 @@ def stop_at_once(seconds: float = math.inf) -> Iterator[None]:
     def interrupt(signum: int, frame: Any) -> None:
         raise Interrupted(signum)
 
-    caught = [s for s in SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]  # as under nohup
-    before = {signum: signal.signal(signum, interrupt) for signum in caught}
+    before = {signum: signal.signal(signum, interrupt) for signum in caught()}
     try:
         if seconds < math.inf:
+            if not before:
+                raise UserError(
+                    "limit_minutes ends a run by a signal, and only the main thread of a process "
+                    "gets one: train there, or without limit_minutes"
+                )
             signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
         yield
     finally:
@@ -179,9 +192,8 @@ class Checkpoints(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if trainer.global_step and not trainer.testing and trainer.is_global_zero:
             print(f"resuming at step {trainer.global_step}/{trainer.max_steps}")
-        for signum in SIGNALS:  # replaces Lightning's handlers, which it removes itself
-            if signal.getsignal(signum) is not signal.SIG_IGN:
-                signal.signal(signum, self._on_signal)
+        for signum in caught():  # replaces Lightning's handlers, which it removes itself
+            signal.signal(signum, self._on_signal)
 
     on_test_start = on_train_start
 

@@ -27,6 +27,7 @@ from lra.runs.schema import ConversionRecord, name_of
 from lra.settings.errors import explained
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
 from lra.settings.presets import fill_in_preset
+from lra.training.process import fresh_torch
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
 from luna.convert.host import quiet, transformers
@@ -85,6 +86,7 @@ def check_conversion(cfg: DictConfig) -> Conversion:
     return run
 
 
+@fresh_torch()
 def convert(run: Conversion, command: str = "") -> dict[str, Any]:
     """Run a conversion, resume it, or look up its result. The record keeps the command."""
     task, device, place = tasks.get(run.task), _device(run.device), folder(run)

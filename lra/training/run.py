@@ -30,6 +30,7 @@ from lra.training.callbacks import build_callbacks, forgetful
 from lra.training.checkpoints import Checkpoints, carry_out, is_main_process, load_checkpoint
 from lra.training.module import LRAModule
 from lra.training.optimizer import check_optimizer
+from lra.training.process import fresh_torch
 from lra.training.progress import introduce, introduce_phase_one, show_result
 from lra.training.record import record_of, test
 from lra.training.schedule import check_schedule
@@ -38,6 +39,7 @@ from lra.training.trainer import LRAData, check_device, finish_loggers, trainer_
 code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 
 
+@fresh_torch()
 def train(run: Run, command: str = "") -> Path:
     """Start a run, resume it, or look up its result; returns its file, which has the command."""
     began = time.monotonic()
