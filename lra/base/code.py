@@ -2,9 +2,10 @@
 comes from outside the project is what it was.
 
 What `luna` and `lra` compute has declared versions (versions.py), so an edit of them makes no new
-run. A method, an optimiser or a metric from elsewhere has no version: there an edit does. A file
-counts by its syntax tree without docstrings, wherever it lies. A process keeps the code that it has
-loaded, and so do its forks: an edit counts in the next process.
+run. A method, an optimiser or a metric from elsewhere has no version: there an edit does, of it, of
+its package, and of what it imports from the folder in which it lies. A file counts by its syntax
+tree without docstrings, wherever it lies. A process keeps the code that it has loaded, and so do
+its forks: an edit counts in the next process.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import importlib.util
 import json
 import sys
+import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -97,11 +99,11 @@ def name_of_file(file: Path) -> str:
 
 def keep_loaded(*modules: str) -> None:
     """Keep the files of `luna`, `lra` and the packages of these modules as they are now, as far as
-    they have been imported."""
-    packages = {"luna", "lra", *(module.partition(".")[0] for module in modules)}
-    for module in [name for name in sys.modules if name.partition(".")[0] in packages]:
-        if file := find_source(module):
-            _loaded.setdefault(file, file.read_bytes())
+    they have been imported; and what these modules import from the folder in which they lie."""
+    packages = {"luna", "lra", *map(_first, modules)}
+    imported = [find_source(name) for name in [*sys.modules] if _first(name) in packages]
+    for file in filter(None, [*imported, *contents_of(*modules)]):
+        _loaded.setdefault(file, file.read_bytes())
 
 
 def hash_modules(*modules: str) -> str:
@@ -111,8 +113,9 @@ def hash_modules(*modules: str) -> str:
 
 def contents_of(*modules: str) -> dict[Path, tuple[str, list[tuple[str, ...]]]]:
     """The files of modules and of all that they import: hashes of each, and of what it uses."""
-    packages = {"luna", "lra", *(module.partition(".")[0] for module in modules)}
+    packages = {"luna", "lra", *map(_first, modules)}
     followed = tuple(f"{name}." for name in ("lra.model", *packages - {"lra"}, *modules))
+    folders = {folder for module in modules if (folder := own_folder(module))}
     contents: dict[Path, tuple[str, list[tuple[str, ...]]]] = {}
     to_read = list(modules)
     for module in to_read:  # grows meanwhile
@@ -123,13 +126,15 @@ def contents_of(*modules: str) -> dict[Path, tuple[str, list[tuple[str, ...]]]]:
         text, imports = _read(module)
         uses: list[tuple[str, ...]] = []
         for alias, place in imports:
-            target = place if place.partition(".")[0] in packages else ""
+            beside = _first(place) not in packages and _lies_in(_first(place), folders)
+            target = place if beside or _first(place) in packages else ""
             while target and find_source(target) is None:
                 target = target.rpartition(".")[0]
             uses.append((alias, place.removeprefix(target).removeprefix(".")))  # "": a whole module
-            if target != "luna" and f"{target}.".startswith(followed):  # luna imports all others
+            inside = target != "luna" and f"{target}.".startswith(followed)  # it imports all others
+            if target and (beside or inside):
                 uses[-1] += (_read(target)[0],)
-                to_read.append(target)
+                to_read += [target, *(_packages_of(target) if beside else ())]
         contents[file] = text, sorted(uses)
     return contents
 
@@ -141,17 +146,70 @@ def _read(module: str) -> tuple[str, list[tuple[str, str]]]:
     return parse(_loaded[file] if file in _loaded else file.read_bytes(), package)
 
 
+def own_folder(module: str) -> Path | None:
+    """The folder in which a module of the user's lies, or its package: what else it imports from
+    there is the user's too. None for the project, and for what is installed."""
+    if is_ours(module):
+        return None
+    folder = next(iter(_folders_of(_first(module))), None)
+    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+    if folder is None or any(folder.is_relative_to(place) for place in installed):
+        return None
+    return folder
+
+
+def _lies_in(name: str, folders: set[Path]) -> bool:
+    """Whether a module or a package that is imported by this first name lies in these folders."""
+    return bool(folders) and not is_ours(name) and not folders.isdisjoint(_folders_of(name))
+
+
+@cache
+def _folders_of(name: str) -> tuple[Path, ...]:
+    """The folders in which a module or a package lies that is imported by this first name."""
+    if file := getattr(sys.modules.get(name), "__file__", None):
+        files = [Path(file)]
+    else:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):  # a module that somebody has made by hand
+            spec = None
+        parts = [] if spec is None else [*(spec.submodule_search_locations or [])]
+        files = [Path(part) for part in parts or ([] if spec is None else [spec.origin or ""])]
+    inits = [file.parent if file.name == "__init__.py" else file for file in files]
+    return tuple(dict.fromkeys(file.parent.resolve() for file in inits))
+
+
 @cache
 def find_source(module: str) -> Path | None:
     """Find the file of a module that has been imported, or that lies in its package's folder."""
     if file := getattr(sys.modules.get(module), "__file__", None):
         return Path(file) if file.endswith(".py") else None
     package, _, name = module.rpartition(".")
-    above = find_source(package) if package else PACKAGE.with_name("__init__.py")  # beside `lra`
-    if above is None or above.name != "__init__.py":
-        return None
-    files = above.with_name(name) / "__init__.py", above.with_name(f"{name}.py")
-    return next(filter(Path.is_file, files), None)
+    for folder in _folders_in(package) if package else (PACKAGE.parent, *_folders_of(name)):
+        for file in (folder / name / "__init__.py", folder / f"{name}.py"):
+            if file.is_file():
+                return file
+    return None
+
+
+def _folders_in(package: str) -> list[Path]:
+    """The folders of a package: one, or those of a package without `__init__.py`."""
+    if (init := find_source(package)) is not None:
+        return [init.parent] if init.name == "__init__.py" else []
+    above, _, name = package.rpartition(".")
+    folders = _folders_in(above) if above else _folders_of(name)
+    return [folder / name for folder in folders if (folder / name).is_dir()]
+
+
+def _packages_of(module: str) -> list[str]:
+    """The packages in which a module lies whose `__init__.py` is run before it."""
+    package = module.rpartition(".")[0]
+    above = _packages_of(package) if package else []
+    return [*above, package] if package and find_source(package) is not None else above
+
+
+def _first(module: str) -> str:
+    return module.partition(".")[0]
 
 
 @cache

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lra.base import groups
-from lra.base.code import find_source, parse
 from lra.base.errors import UserError, first_line, nearest
 
 # A run has the versions of these packages in its record, as those of all else that it uses of them.
@@ -116,22 +115,8 @@ def arguments_of(made: Callable[..., Any]) -> set[str] | None:
     return None
 
 
-def modules_of(made: Callable[..., Any]) -> list[str]:
-    """The modules whose source decides what a target does: its own, and single files of the user's
-    folder that it imports. What it imports of its package is followed when they are hashed."""
-    first = getattr(made, "__module__", None) or type(made).__module__
-    modules = [] if first.partition(".")[0] in BY_VERSION else [first]
-    for module in modules:  # grows meanwhile
-        modules += [name for name in _beside(module) if name not in modules]
-    return modules
-
-
-def _beside(module: str) -> Iterator[str]:
-    folders = {folder.resolve() for folder in groups.folders()[:-1]}
-    if (file := find_source(module)) is None or not folders:
-        return
-    for _, place in parse(file.read_bytes(), module.rpartition(".")[0])[1]:
-        name = place.partition(".")[0]
-        beside = find_source(name) if name in sys.modules else None
-        if beside is not None and beside.resolve().parent in folders:
-            yield name
+def module_of(made: Callable[..., Any]) -> str | None:
+    """The module whose source decides what a target does; None for a package whose version the
+    record has. What it imports is followed when it is hashed (code.py)."""
+    module = getattr(made, "__module__", None) or type(made).__module__
+    return None if module.partition(".")[0] in BY_VERSION else module

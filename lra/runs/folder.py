@@ -226,7 +226,7 @@ def chosen_code(run: Run) -> dict[str, list[str]]:
     """List the modules from outside the project of a run's metrics, and of what it names that moves
     its result."""
     from lra import data
-    from lra.base.targets import modules_of, resolve, targets_in
+    from lra.base.targets import module_of, resolve, targets_in
     from lra.metrics.metric import get
     from lra.settings.own import chosen, decides
 
@@ -240,13 +240,8 @@ def chosen_code(run: Run) -> dict[str, list[str]]:
     for setting, options in chosen(run):
         if not decides(setting, options):
             continue
-        modules = [
-            module
-            for target in targets_in(options)
-            for module in modules_of(resolve(setting, target))
-            if not is_ours(module)
-        ]
-        if modules:
+        found = [module_of(resolve(setting, target)) for target in targets_in(options)]
+        if modules := [module for module in found if module is not None and not is_ours(module)]:
             # With a space in callbacks.ema: a dot in a key would make dotted names ambiguous.
             parts[f"{CHOSEN}{setting.replace('.', ' ')}"] = modules
     return parts

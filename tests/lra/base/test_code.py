@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -146,3 +147,64 @@ def test_every_process_and_python_has_the_same_hash_without_torch(python: str):
         pytest.skip("is not installed")
     answer = subprocess.check_output([python, "-c", ask], env=environment, text=True)
     assert answer.split() == [source_of("luna", PARTS).hash, "False"]
+
+
+OWN = """
+import yaml
+from own_helper import scale
+from own_deep.inner import shape
+import own_space.name
+
+class Metric:
+    def late(self):
+        from own_late import bias
+        return bias
+"""
+IN_FOLDER = {
+    "own_helper": "from own_second import scale\n",
+    "own_second": "scale = 2\n",
+    "own_deep/__init__": "",
+    "own_deep/inner": "from .most import shape\n",
+    "own_deep/most": "shape = 3\n",
+    "own_space/name": "a = 1\n",  # a package without __init__.py
+    "own_late": "bias = 4\n",
+    "own_other": "unused = 5\n",
+    "yaml/__init__": "never = 6\n",  # what is installed comes first
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder of the user's, searched as that of --config-dir; nothing in it is imported."""
+    for name, text in {"own": OWN, **IN_FOLDER}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    forget()
+    yield tmp_path
+    forget()
+
+
+def forget() -> None:
+    for cached in (code.find_source, code._folders_of):
+        cached.cache_clear()
+    importlib.invalidate_caches()
+
+
+@pytest.mark.parametrize("name", IN_FOLDER)
+def test_what_a_users_file_imports_from_its_folder_counts(folder: Path, name: str):
+    """By file, and not by what happens to be imported: a package, an import in a method, what a
+    helper imports. What it does not import, and a name that is installed, do not count."""
+    before = code.hash_modules("own")
+    file = folder / f"{name}.py"
+    file.write_text(file.read_text("utf-8") + "another = 7\n", encoding="utf-8")
+    forget()
+    counts = name not in ("own_other", "yaml/__init__")
+    assert (code.hash_modules("own") != before) is counts
+
+
+def test_what_is_installed_has_no_folder_of_its_own(folder: Path):
+    assert code.own_folder("own") == folder.resolve()
+    assert code.own_folder("own_deep.inner") == folder.resolve()
+    for module in ("yaml", "torch.optim", "json", "lra.base.code", "luna"):
+        assert code.own_folder(module) is None
