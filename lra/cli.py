@@ -218,28 +218,22 @@ def _check_choices(words: Sequence[str]) -> None:
 
 
 def _train(cfg: DictConfig) -> None:
-    from hydra.core.hydra_config import HydraConfig
-
-    from lra.settings.command import typed
+    from lra.settings.command import given_words, typed
     from lra.settings.compose import check_settings
     from lra.settings.remarks import remark_on
 
-    remark_on(HydraConfig.get().overrides.task)
+    remark_on(words := given_words())
     run = check_settings(cfg)  # before anything heavy is imported
     from lra.training.run import train
 
-    train(run, typed("train", HydraConfig.get().overrides.task))
+    train(run, typed("train", words, run.callbacks))
 
 
 def _convert(cfg: DictConfig) -> None:
-    from hydra.core.hydra_config import HydraConfig
-
-    from lra.settings.command import typed
+    from lra.settings.command import given_words, typed
     from lra.training import conversion
 
-    conversion.convert(
-        conversion.check_conversion(cfg), typed("convert", HydraConfig.get().overrides.task)
-    )
+    conversion.convert(conversion.check_conversion(cfg), typed("convert", given_words()))
 
 
 def _complete(words: Sequence[str]) -> None:

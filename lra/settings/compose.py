@@ -51,7 +51,7 @@ def check_again(run: Run) -> None:
 
 def command_of(run: Run) -> str:
     """Write the command of a run that was composed in Python, and whether it was changed since."""
-    command = typed("train", run.words)
+    command = typed("train", run.words, run.callbacks)
     return command if run.composed == run else f"{command}, changed in Python"
 
 

@@ -25,18 +25,25 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lra.base import groups
-from lra.base.disk import read_json, write_json
+from lra.base.disk import read_json, write_atomically, write_json
 from lra.base.errors import UserError, first_line
 from lra.runs.folder import LOCKED, find, read_result, writing
-from lra.settings.command import typed
+from lra.settings.command import (
+    callbacks_of,
+    given_words,
+    moving_nothing,
+    public,
+    typed,
+    without_private,
+)
 from lra.settings.compose import Run, check_settings
 from lra.settings.errors import guard
 from lra.sweeps.check import check_sweep
@@ -66,7 +73,7 @@ def job(cfg: DictConfig) -> float:
     for source in hydra.runtime.config_sources:
         if source.provider == groups.PROVIDER:  # a worker may not have the variable
             os.environ[groups.VARIABLE] = source.path
-    words = list(hydra.overrides.task)
+    words = given_words()
     try:
         outcome = attempt(check_settings(cfg), words, f"#{hydra.job.num}")
     except UserError as error:
@@ -74,7 +81,7 @@ def job(cfg: DictConfig) -> float:
     except Exception as error:  # a bug, or submitit's warning that SLURM's limit is near
         traceback.print_exc()
         outcome = Outcome(words, "failed", f"{type(error).__name__}: {first_line(error)}")
-    write_outcome(hydra.sweep.dir, hydra.job.num, outcome)
+    write_outcome(cfg, hydra.sweep.dir, hydra.job.num, outcome)
     return outcome.score
 
 
@@ -122,7 +129,7 @@ def run_alone(run: Run, words: list[str], label: str) -> tuple[int, list[str]]:
     forks.set_forkserver_preload([FORKED])
     output, its_output = forks.Pipe(duplex=False)
     job = [*words, "hydra.mode=RUN"]  # an experiment may set MULTIRUN
-    facts = run, typed("train", words), job, dict(os.environ), its_output
+    facts = run, typed("train", words, run.callbacks), job, dict(os.environ), its_output
     process = forks.Process(target=_run, args=facts)
     # SLURM may send its warning (USR2) to all processes of a job; the run waits for our SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
@@ -186,9 +193,12 @@ def _folder(sweep_dir: str) -> Path:
     return folder
 
 
-def write_outcome(sweep_dir: str, number: int, outcome: Outcome) -> None:
+def write_outcome(cfg: DictConfig, sweep_dir: str, number: int, outcome: Outcome) -> None:
+    job = public(outcome.job, callbacks_of(cfg))
     with writing(Path(sweep_dir)):
-        write_json(_folder(sweep_dir) / f"{number}.json", dataclasses.asdict(outcome))
+        write_json(
+            _folder(sweep_dir) / f"{number}.json", dataclasses.asdict(outcome) | {"job": job}
+        )
 
 
 def result_of_dead_worker(
@@ -199,7 +209,7 @@ def result_of_dead_worker(
     sweep_dir = config.hydra.sweep.dir
     written = read_json(_folder(sweep_dir) / f"{number}.json")
     outcome = Outcome(**written) if written else Outcome(list(words), "failed", reason)
-    write_outcome(sweep_dir, number, outcome)
+    write_outcome(config, sweep_dir, number, outcome)
     return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
 
 
@@ -217,6 +227,15 @@ class Summary(Callback):
     def _prepare(self, config: DictConfig) -> None:
         check_sweep(list(config.hydra.overrides.task), config.hydra.sweeper.get("_target_", ""))
         _folder(config.hydra.sweep.dir)
+
+    def on_job_start(self, config: DictConfig, **_: Any) -> None:
+        """Hydra has written what it composed into multirun.yaml: take out what is private."""
+        file = Path(config.hydra.sweep.dir, "multirun.yaml")
+        if file.exists() and (
+            any(config.logger.values()) or [*moving_nothing(callbacks_of(config))]
+        ):
+            text = OmegaConf.to_yaml(without_private(cast(DictConfig, OmegaConf.load(file))))
+            write_atomically(file, text.encode())
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         files = sorted(_folder(config.hydra.sweep.dir).glob("*.json"), key=lambda f: int(f.stem))
