@@ -66,6 +66,37 @@ def test_imports_run_down():
     assert not upward  # nor sideways
 
 
+# Files in which the name of a module is a fact about it, and nothing is imported by it.
+NAMED_AS_DATA = {
+    "lra.base.versions": "the modules of each declared part",
+    "lra.base.code": "the packages whose source is hashed",
+}
+
+
+def names_in_strings(path: Path) -> Iterator[str]:
+    """Our modules that are named in a string, alone or before a colon: `"lra.sweeps.forked"`,
+    `"lra.check:add_arguments"`."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value.partition(":")[0]
+            if "." in name and name in MODULES:
+                yield name
+
+
+def test_no_import_upwards_hides_in_a_string():
+    """A lazy table may name its own package and lower floors, as an import may."""
+    floor = floors()
+    named = [(module, name) for module, path in MODULES.items() for name in names_in_strings(path)]
+    assert {module for module, _ in named} > {"lra.cli", "lra.sweeps.sweep", *NAMED_AS_DATA}
+    assert not [
+        f"{module} names {name}"
+        for module, name in named
+        if module not in NAMED_AS_DATA and package(module) != package(name)
+        if package(name) in floor  # `python -m lra` is said to be lra.__main__, which has none
+        if floor[package(name)] >= floor.get(package(module), len(floor))
+    ]
+
+
 def test_no_imports_in_a_circle():
     doors = {"lra", "luna"}  # which import on demand what they offer to users
     graph = {name: {*imports(path)} - {name} - doors for name, path in MODULES.items()}

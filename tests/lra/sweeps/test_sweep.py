@@ -150,6 +150,12 @@ def test_a_run_that_fails_takes_no_other_with_it(ray, overrides, tmp_path, launc
     assert len(list(tmp_path.rglob("result.json"))) == 1
 
 
+def test_what_runs_are_forked_from_exists():
+    """multiprocessing is silent about a module that it does not find, and every run would import
+    torch again."""
+    assert find_spec(sweep.FORKED)
+
+
 def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch):
     for alive, seed in ((True, 1), (False, 2)):
         parent = SimpleNamespace(is_alive=lambda alive=alive: alive)
