@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, configure_log, setup_globals
+from hydra.core.utils import JobReturn, configure_log, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra.base.errors import UserError, first_line
 from lra.sweeps.sweep import GRACE, result_of_dead_worker
@@ -38,6 +40,7 @@ except ImportError:
 
 IDLE = 10  # seconds after which a worker of joblib without a job ends
 Overrides = Sequence[Sequence[str]]
+Job = tuple[int, Sequence[str]]  # its number in the sweep, and its overrides
 # Environment of Ray, which reads it on import; variables that are already set win.
 RAY_ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "0",  # 1 hides lines of jobs that fail alike
@@ -133,11 +136,13 @@ class RayLauncher(Launcher):
         self.remote: Any = OmegaConf.to_container(remote, resolve=True)
         self.wait = wait
 
-    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
-        self.config, self.job = config, (hydra_context, config, task_function)
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        self.config, self.context, self.function = config, hydra_context, task_function
 
     def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
-        if find_spec("ray") is None or find_spec("hydra_plugins.hydra_joblib_launcher") is None:
+        if find_spec("ray") is None:
             raise UserError("Ray is not installed: pip install 'luna-lra[ray]'")
         os.environ.update(RAY_ENVIRONMENT | os.environ)
         import ray
@@ -152,12 +157,12 @@ class RayLauncher(Launcher):
         if not self.wait:
             for of_job in options:
                 refuse_too_large(of_job, machines)
-        shared = (*self.job, Singleton.get_state())
+        shared = (self.context, self.config, self.function, Singleton.get_state())
         tasks = [
             ray.remote(**of_job)(_run_job)
-            .options(name=f"train_{job[0]}")
-            .remote(Path.cwd(), *job, *shared)
-            for job, of_job in zip(jobs, options, strict=True)
+            .options(name=f"train_{number}")
+            .remote(Path.cwd(), number, words, *shared)
+            for (number, words), of_job in zip(jobs, options, strict=True)
         ]
         try:
             return [self._result(task, job) for task, job in zip(tasks, jobs, strict=True)]
@@ -194,12 +199,12 @@ class RayLauncher(Launcher):
         `remote` has a number."""
         if self.remote.get("num_gpus") is not None:
             return self.remote
-        loader = self.job[0].config_loader
+        loader = self.context.config_loader
         trainer = loader.load_sweep_config(self.config, list(words)).trainer
         there = any(machine.get("GPU") for machine in machines)
         return self.remote | {"num_gpus": gpus_of(trainer.accelerator, trainer.devices, there)}
 
-    def _result(self, task: Any, job: tuple[int, Sequence[str]]) -> JobReturn:
+    def _result(self, task: Any, job: Job) -> JobReturn:
         """Wait for a job; it counts as failed if its worker or machine died."""
         import ray
 
@@ -238,8 +243,29 @@ def refuse_too_large(options: dict[str, Any], machines: Sequence[dict[str, float
     )
 
 
-def _run_job(folder: Path, *job: Any) -> JobReturn:
-    from hydra_plugins.hydra_joblib_launcher._core import execute_job
-
+def _run_job(
+    folder: Path,
+    number: int,
+    words: Sequence[str],
+    context: HydraContext,
+    config: DictConfig,
+    function: TaskFunction,
+    state: dict[Any, Any],
+) -> JobReturn:
+    """Be one job of a sweep in another process, as Hydra's own launchers are: with the settings
+    that the sweep's config and the words of this job make."""
     os.chdir(folder)  # shared by all machines; relative paths start there
-    return execute_job(*job)
+    setup_globals()
+    Singleton.set_state(state)
+    settings = context.config_loader.load_sweep_config(config, list(words))
+    with open_dict(settings):
+        settings.hydra.job.id = f"{settings.hydra.job.name}_{number}"
+        settings.hydra.job.num = number
+    HydraConfig.instance().set_config(settings)
+    return run_job(
+        hydra_context=context,
+        task_function=function,
+        config=settings,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )

@@ -201,7 +201,9 @@ def result_of_dead_worker(
     written = read_json(_folder(sweep_dir) / f"{number}.json")
     outcome = Outcome(**written) if written else Outcome(list(words), "failed", reason)
     write_outcome(sweep_dir, number, outcome)
-    return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
+    result = JobReturn(words, status=JobStatus.COMPLETED)
+    result.return_value = outcome.score
+    return result
 
 
 class Summary(Callback):
