@@ -116,7 +116,7 @@ class SubmititLauncher(BaseSubmititLauncher):
         from submitit.core.utils import UncompletedJobError
 
         try:
-            return task.results()[0]  # those of one process of SLURM each
+            return task.results()[0]  # of its first process, where a job has several
         except UncompletedJobError:
             reason = f"job {task.job_id} left no result ({task.state}): {task.paths.stderr}"
             return result_of_dead_worker(self.config, *job, reason)
