@@ -12,17 +12,17 @@ import logging
 import os
 import secrets
 import shutil
-import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobReturn, configure_log, setup_globals
+from hydra.core.utils import JobReturn, configure_log, filter_overrides, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra.base.errors import UserError, first_line
 from lra.sweeps.sweep import GRACE, result_of_dead_worker
@@ -36,8 +36,10 @@ try:
 except ImportError:
     BaseSubmititLauncher = Launcher
 
+log = logging.getLogger(__name__)
 IDLE = 10  # seconds after which a worker of joblib without a job ends
 Overrides = Sequence[Sequence[str]]
+Job = tuple[int, Sequence[str]]  # its number in the sweep, and its overrides
 # Environment of Ray, which reads it on import; variables that are already set win.
 RAY_ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "0",  # 1 hides lines of jobs that fail alike
@@ -66,62 +68,74 @@ class LaptopLauncher(JoblibLauncher):
 
 
 class SubmititLauncher(BaseSubmititLauncher):
-    """Waits for every job, also after another one has failed."""
+    """One job of submitit per run. The released launcher gives up all jobs when one leaves no
+    result, so submitting and waiting are ours. What a job does, and its settings, are as released.
+    """
+
+    cluster: str  # as submitit calls it
 
     def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
-        from submitit.core.core import Job
+        jobs = list(enumerate(job_overrides, initial_job_idx))
+        if not jobs:  # submitit would warn
+            return []
+        sweep = self.config.hydra.sweep
+        folder = Path(sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        if "mode" in sweep:
+            folder.chmod(int(str(sweep.mode), 8))
+        tasks = self.submit(jobs)
+        log.info(f"{len(jobs)} jobs of submitit ({self.cluster}), sweep output dir: {folder}")
+        for number, words in jobs:
+            log.info(f"\t#{number} : {' '.join(filter_overrides(words))}")
+        return [self._result(task, job) for task, job in zip(tasks, jobs, strict=True)]
+
+    def submit(self, jobs: Sequence[Job]) -> list[Any]:
+        """Hand jobs over, to SLURM as one array; return submitit's view of each."""
+        from submitit import AutoExecutor
+        from submitit.core.utils import FailedJobError
+
+        # With the cluster's name before it submitit takes a setting for this cluster.
+        settings = {f"{self.cluster}_{key}": value for key, value in self.params.items()}
+        folder = settings.pop(f"{self.cluster}_submitit_folder")
+        limit = f"{self.cluster}_max_num_timeout"  # of the executor, not of a job
+        made_with = {limit: settings.pop(limit)} if limit in settings else {}
+        executor = AutoExecutor(folder, cluster=self.cluster, **made_with)
+        executor.update_parameters(**settings)
+        state = Singleton.get_state()
+        arguments = [
+            (list(words), "hydra.sweep.dir", number, f"job_id_for_{number}", state)
+            for number, words in jobs
+        ]
+        try:
+            return executor.map_array(self, *zip(*arguments, strict=True))
+        except FailedJobError as error:
+            raise UserError(f"no job was submitted: {first_line(error)}") from error
+
+    def _result(self, task: Any, job: Job) -> JobReturn:
+        """Wait for a job; it counts as failed if it was cancelled or its machine died."""
         from submitit.core.utils import UncompletedJobError
 
-        if self._EXECUTOR == "slurm" and shutil.which("srun") is None:
+        try:
+            return task.results()[0]  # of its first process, where a job has several
+        except UncompletedJobError:
+            reason = f"job {task.job_id} left no result ({task.state}): {task.paths.stderr}"
+            return result_of_dead_worker(self.config, *job, reason)
+
+
+class SlurmLauncher(SubmititLauncher):
+    cluster = "slurm"
+
+    def submit(self, jobs: Sequence[Job]) -> list[Any]:
+        if shutil.which("srun") is None:
             raise UserError(
                 "no SLURM on this machine (there is no srun): run the command on a login node, "
                 "use hydra/launcher=local, or add --dry to see the script"
             )
-        wait, jobs = Job.results, iter(enumerate(job_overrides, initial_job_idx))
-
-        def results(task: Any) -> list[Any]:
-            job = next(jobs)  # Hydra asks for the results of all jobs in their order
-            try:
-                return wait(task)
-            except UncompletedJobError:
-                reason = f"job {task.job_id} left no result ({task.state}): {task.paths.stderr}"
-                return [result_of_dead_worker(self.config, *job, reason)]
-
-        with patch.object(Job, "results", results):
-            return super().launch(job_overrides, initial_job_idx) if job_overrides else []
-
-
-class SlurmLauncher(SubmititLauncher):
-    _EXECUTOR = "slurm"
-
-    def script(self, number: int) -> str:
-        """Give the script that submitit would hand to sbatch for so many jobs; write nothing."""
-        from submitit import AutoExecutor
-        from submitit.slurm.slurm import SlurmExecutor
-
-        scripts: list[str] = []
-        log = logging.getLogger(BaseSubmititLauncher.__module__)
-
-        def write(executor: Any, *_: Any) -> list[Any]:
-            slurm = executor._executor
-            if number > 1:  # as it does itself for an array
-                slurm.parameters["map_count"] = number
-            scripts.append(slurm._make_submission_file_text(slurm._submitit_command_str, ""))
-            return []
-
-        with (
-            tempfile.TemporaryDirectory() as folder,  # the released launcher makes the sweep's
-            patch.object(log, "disabled", True),  # it would tell of that folder
-            patch.object(AutoExecutor, "map_array", write),
-            patch.object(SlurmExecutor, "affinity", return_value=1),  # there may be no SLURM here
-        ):
-            self.config = OmegaConf.create({"hydra": {"sweep": {"dir": folder}}})
-            BaseSubmititLauncher.launch(self, [[]] * number, 0)
-        return scripts[0]
+        return super().submit(jobs)
 
 
 class LocalLauncher(SubmititLauncher):
-    _EXECUTOR = "local"
+    cluster = "local"
 
 
 class RayLauncher(Launcher):
@@ -133,11 +147,13 @@ class RayLauncher(Launcher):
         self.remote: Any = OmegaConf.to_container(remote, resolve=True)
         self.wait = wait
 
-    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
-        self.config, self.job = config, (hydra_context, config, task_function)
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        self.config, self.context, self.function = config, hydra_context, task_function
 
     def launch(self, job_overrides: Overrides, initial_job_idx: int) -> Sequence[JobReturn]:
-        if find_spec("ray") is None or find_spec("hydra_plugins.hydra_joblib_launcher") is None:
+        if find_spec("ray") is None:
             raise UserError("Ray is not installed: pip install 'luna-lra[ray]'")
         os.environ.update(RAY_ENVIRONMENT | os.environ)
         import ray
@@ -152,12 +168,12 @@ class RayLauncher(Launcher):
         if not self.wait:
             for of_job in options:
                 refuse_too_large(of_job, machines)
-        shared = (*self.job, Singleton.get_state())
+        shared = (self.context, self.config, self.function, Singleton.get_state())
         tasks = [
             ray.remote(**of_job)(_run_job)
-            .options(name=f"train_{job[0]}")
-            .remote(Path.cwd(), *job, *shared)
-            for job, of_job in zip(jobs, options, strict=True)
+            .options(name=f"train_{number}")
+            .remote(Path.cwd(), number, words, *shared)
+            for (number, words), of_job in zip(jobs, options, strict=True)
         ]
         try:
             return [self._result(task, job) for task, job in zip(tasks, jobs, strict=True)]
@@ -194,12 +210,12 @@ class RayLauncher(Launcher):
         `remote` has a number."""
         if self.remote.get("num_gpus") is not None:
             return self.remote
-        loader = self.job[0].config_loader
+        loader = self.context.config_loader
         trainer = loader.load_sweep_config(self.config, list(words)).trainer
         there = any(machine.get("GPU") for machine in machines)
         return self.remote | {"num_gpus": gpus_of(trainer.accelerator, trainer.devices, there)}
 
-    def _result(self, task: Any, job: tuple[int, Sequence[str]]) -> JobReturn:
+    def _result(self, task: Any, job: Job) -> JobReturn:
         """Wait for a job; it counts as failed if its worker or machine died."""
         import ray
 
@@ -238,8 +254,29 @@ def refuse_too_large(options: dict[str, Any], machines: Sequence[dict[str, float
     )
 
 
-def _run_job(folder: Path, *job: Any) -> JobReturn:
-    from hydra_plugins.hydra_joblib_launcher._core import execute_job
-
+def _run_job(
+    folder: Path,
+    number: int,
+    words: Sequence[str],
+    context: HydraContext,
+    config: DictConfig,
+    function: TaskFunction,
+    state: dict[Any, Any],
+) -> JobReturn:
+    """Be one job of a sweep in another process, as Hydra's own launchers are: with the settings
+    that the sweep's config and the words of this job make."""
     os.chdir(folder)  # shared by all machines; relative paths start there
-    return execute_job(*job)
+    setup_globals()
+    Singleton.set_state(state)
+    settings = context.config_loader.load_sweep_config(config, list(words))
+    with open_dict(settings):
+        settings.hydra.job.id = f"{settings.hydra.job.name}_{number}"
+        settings.hydra.job.num = number
+    HydraConfig.instance().set_config(settings)
+    return run_job(
+        hydra_context=context,
+        task_function=function,
+        config=settings,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )

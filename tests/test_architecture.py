@@ -66,6 +66,37 @@ def test_imports_run_down():
     assert not upward  # nor sideways
 
 
+# Files in which the name of a module is a fact about it, and nothing is imported by it.
+NAMED_AS_DATA = {
+    "lra.base.versions": "the modules of each declared part",
+    "lra.base.code": "the packages whose source is hashed",
+}
+
+
+def names_in_strings(path: Path) -> Iterator[str]:
+    """Our modules that are named in a string, alone or before a colon: `"lra.sweeps.forked"`,
+    `"lra.check:add_arguments"`."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value.partition(":")[0]
+            if "." in name and name in MODULES:
+                yield name
+
+
+def test_no_import_upwards_hides_in_a_string():
+    """A lazy table may name its own package and lower floors, as an import may."""
+    floor = floors()
+    named = [(module, name) for module, path in MODULES.items() for name in names_in_strings(path)]
+    assert {module for module, _ in named} > {"lra.cli", "lra.sweeps.sweep", *NAMED_AS_DATA}
+    assert not [
+        f"{module} names {name}"
+        for module, name in named
+        if module not in NAMED_AS_DATA and package(module) != package(name)
+        if package(name) in floor  # `python -m lra` is said to be lra.__main__, which has none
+        if floor[package(name)] >= floor.get(package(module), len(floor))
+    ]
+
+
 def test_no_imports_in_a_circle():
     doors = {"lra", "luna"}  # which import on demand what they offer to users
     graph = {name: {*imports(path)} - {name} - doors for name, path in MODULES.items()}
@@ -121,5 +152,60 @@ def test_no_function_is_longer_than_a_screen():
     assert not [text for text, length in functions if length > LONGEST_FUNCTION]
 
 
-def test_hydra_is_used_by_its_public_names():
-    assert not [n for n, path in MODULES.items() if "hydra._internal" in path.read_text("utf-8")]
+# Names of other packages with an underscore before them, and why they are used all the same.
+DOCUMENTED = {"os": "_exit", "a NamedTuple": "_fields", "hydra.utils.instantiate": "_convert_"}
+NO_PUBLIC_WAY = {
+    "FLOPs of an operator are counted by torch's own names": {
+        *("_overloadpacket", "_local_scalar_dense", "_cdist_forward", "_linalg_solve_ex"),
+        *("_fft_c2c", "_fft_c2r", "_fft_r2c", "_scaled_dot_product_flash_attention_for_cpu"),
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+    },
+    "what torch calls is seen by no other class": {"_python_dispatch"},
+    "torch has no other trees of tensors": {"_pytree"},
+    "torch names its compiler so": {"_dynamo"},
+    "two tensors share memory if these are equal": {"_cdata"},
+    "transformers documents set_attn_implementation alone, which does not say what is set": {
+        "_attn_implementation"
+    },
+    "OmegaConf has no way up from a node": {"_get_root"},
+}
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_"
+
+
+def defined(node: ast.AST) -> str | None:
+    """The name that a statement of ours gives to something."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return node.name
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return node.attr
+    return node.arg if isinstance(node, ast.arg) else None
+
+
+def used(node: ast.AST) -> list[str]:
+    """Names that may be another package's: attributes, keywords, and what is imported from it."""
+    if isinstance(node, ast.Attribute):
+        return [node.attr]
+    if isinstance(node, ast.keyword) and node.arg:
+        return [node.arg]
+    if isinstance(node, ast.Import):
+        return [part for alias in node.names for part in alias.name.split(".")]
+    if isinstance(node, ast.ImportFrom):
+        return [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+    return []
+
+
+def test_other_packages_are_used_by_their_public_names():
+    """A release may rename the others. A name that some code of ours defines is taken for ours."""
+    launchers = ROOT / "hydra_plugins" / "lra_launchers.py"
+    nodes = [node for path in [*MODULES.values(), launchers] for node in ast.walk(tree(path))]
+    files = {path.stem for path in MODULES.values()}
+    names = {name for node in nodes for name in used(node)}
+    foreign = {n for n in names if private(n)} - {*map(defined, nodes)} - files
+    assert foreign == {*DOCUMENTED.values()}.union(*NO_PUBLIC_WAY.values())
+    assert "unittest" not in names
+    assert "hydra._internal" not in "".join(p.read_text("utf-8") for p in MODULES.values())

@@ -62,12 +62,12 @@ def add_arguments(
             help="numbers, page, figure; a folder",
         )
         parser.set_defaults(**defaults, run=lambda options: _run(options, draw))
-    _add_gpu(kinds)
+    _add_gpu(kinds.add_parser)
 
 
-def _add_gpu(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_gpu(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     about = "LUNA, linear, lion, fused softmax and other libraries' kernels on a GPU"
-    parser = kinds.add_parser("gpu", help=about)
+    parser = add_parser("gpu", help=about)
     parser.add_argument(
         "--lengths", nargs="+", type=int, default=[2048, 16384], help="in tokens (2048 16384)"
     )

@@ -51,7 +51,7 @@ def explain(error: BaseException) -> str:
     """Describe an error of Hydra or OmegaConf: an unknown choice or key with the nearest names, any
     other one in the library's own words."""
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-    from omegaconf import DictConfig, Node, OmegaConf
+    from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
     from lra.settings.presets import NO_OPTIONS
@@ -74,7 +74,7 @@ def explain(error: BaseException) -> str:
             return f"'{key}' is not a setting: {RENAMED[key]}"
         if not isinstance(parent := error.parent_node, DictConfig):
             return f"'{key}' is not a setting"
-        if key.startswith("attention.") and isinstance(method := parent._get_node("name"), Node):
+        if key.startswith("attention.") and (method := OmegaConf.select(parent, "name")):
             of_method = {str(other) for other in parent} - {"name", *NO_OPTIONS}
             option = key.partition(".")[2]
             return f"attention '{method}' has no option '{option}'{nearest(option, of_method)}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import multiprocessing
 import os
 import re
@@ -48,7 +47,8 @@ from lra.settings.compose import Run, check_settings
 from lra.settings.errors import guard
 from lra.sweeps.check import check_sweep
 
-FORKED = "lra.training.forked"  # what runs are forked from; above this floor, so by its name
+# What runs are forked from. multiprocessing wants its name, and an import here would take torch.
+FORKED = "lra.sweeps.forked"
 CHECK_EVERY = 1.0  # seconds between looks at the process that started this one
 GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to stop
 RECORD = "record: "  # begins the last line of a finished run
@@ -174,7 +174,8 @@ def _run(
     sys.argv = ["lra", "train", *words]
     sys.modules["__main__"] = main = types.ModuleType("__main__")
     main.__spec__ = find_spec("lra.__main__")
-    train = importlib.import_module(FORKED).train
+    from lra.sweeps.forked import train
+
     sys.exit(guard(lambda: train(run, command)))
 
 
@@ -210,7 +211,9 @@ def result_of_dead_worker(
     written = read_json(_folder(sweep_dir) / f"{number}.json")
     outcome = Outcome(**written) if written else Outcome(list(words), "failed", reason)
     write_outcome(config, sweep_dir, number, outcome)
-    return JobReturn(words, status=JobStatus.COMPLETED, _return_value=outcome.score)
+    result = JobReturn(words, status=JobStatus.COMPLETED)
+    result.return_value = outcome.score
+    return result
 
 
 class Summary(Callback):

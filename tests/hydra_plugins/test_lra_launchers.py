@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -12,13 +13,15 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import MissingConfigException
-from omegaconf import OmegaConf
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
 
 from hydra_plugins import lra_launchers
 from lra.base.disk import read_json
 from lra.base.errors import UserError
 from lra.base.places import CONFIGS
 from lra.settings.errors import explain
+from lra.sweeps.dry import SLURM, script_of
 from lra.sweeps.sweep import Outcome, write_outcome
 
 JOBS = [["seed=1"], ["seed=2"], ["seed=3"]]
@@ -50,22 +53,19 @@ def test_jobs_of_a_dead_joblib_worker_fail(tmp_path, monkeypatch):
 
 
 def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):
-    """Its results are asked for by the released launcher."""
-    core = pytest.importorskip("submitit.core.core")
+    utils = pytest.importorskip("submitit.core.utils")
 
-    class Task(core.Job):
+    class Task:
         job_id, state, paths = "7_1", "NODE_FAIL", SimpleNamespace(stderr="7_1.err")
 
         def __init__(self, words: list[str]):
             self.words = words
 
-    def results(task: Task) -> list[JobReturn]:
-        if task.words == ["seed=2"]:
-            raise core.utils.UncompletedJobError("no output")
-        return [JobReturn(task.words, status=JobStatus.COMPLETED, _return_value=1.0)]
+        def results(self) -> list[JobReturn]:
+            if self.words == ["seed=2"]:
+                raise utils.UncompletedJobError("no output")
+            return [JobReturn(self.words, status=JobStatus.COMPLETED, _return_value=1.0)]
 
-    monkeypatch.setattr(core.Job, "results", results)
-    monkeypatch.setattr(core.Job, "__del__", lambda _: None, raising=False)
     monkeypatch.setattr(
         "submitit.AutoExecutor.map_array", lambda _, __, words, *___: [*map(Task, words)]
     )
@@ -73,34 +73,40 @@ def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):
     launcher.config = config(tmp_path)
     assert [job.return_value for job in launcher.launch(JOBS, 0)] == [1.0, 0.0, 1.0]
     assert outcomes(tmp_path) == [("failed", "job 7_1 left no result (NODE_FAIL): 7_1.err")]
-    assert core.Job.results is results
     assert launcher.launch([], 0) == []
 
 
-def test_what_slurm_is_asked_for(tmp_path, monkeypatch):
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    words = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", f"runs_dir={tmp_path}"]
+@pytest.fixture
+def submitted(tmp_path, monkeypatch) -> Path:
+    """Where an sbatch keeps the script that it is given; it starts nothing."""
+    kept = tmp_path / "bin" / "submitted.sh"
+    kept.parent.mkdir()
+    for name in ("srun", "sbatch"):
+        program = kept.with_name(name)
+        program.write_text(f'#!/bin/sh\n/bin/cp "$1" {kept}\necho Submitted batch job 7\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(kept.parent))
+    return kept
+
+
+def settings_of_slurm(tmp_path: Path) -> DictConfig:
+    """As `hydra/launcher=slurm` has them; this path is quoted in a script."""
+    words = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", "hydra.launcher.qos=low"]
     with initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
         cfg = compose("train", words, return_hydra_config=True)
-    params = OmegaConf.to_container(cfg, resolve=False)["hydra"]["launcher"]
-    params |= {"submitit_folder": str(tmp_path / "%j"), "name": "train"}
-    assert params.pop("_target_") == "hydra_plugins.lra_launchers.SlurmLauncher"
-    slurm = lra_launchers.SlurmLauncher(**params)
-    slurm.config = config(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match=r"no SLURM on this machine .* on a login node"):
-        slurm.launch(JOBS, 0)
-    srun = tmp_path / "srun"
-    srun.write_text("#!/bin/sh\n", encoding="utf-8")
-    srun.chmod(0o755)
-    asked: list[str] = []
+    settings = OmegaConf.to_container(cfg, resolve=False)["hydra"]["launcher"]
+    place = str(tmp_path / "my runs" / "%j")
+    return OmegaConf.create(settings | {"submitit_folder": place, "name": "train"})
 
-    def submit(executor: Any, *_: Any) -> list[Any]:
-        asked.extend(executor._executor._make_submission_file_text("train", "x").splitlines())
-        return []
 
-    monkeypatch.setattr("submitit.AutoExecutor.map_array", submit)
-    assert slurm.launch(JOBS, 0) == []
+def test_what_slurm_is_asked_for(tmp_path, submitted, monkeypatch):
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    settings = settings_of_slurm(tmp_path)
+    assert settings["_target_"] == SLURM
+    more = {"setup": ["module load cuda"], "additional_parameters": {"mail-user": "me@here"}}
+    settings.merge_with(more)
+    instantiate(settings).submit([*enumerate(JOBS)])
+    asked = submitted.read_text(encoding="utf-8").splitlines()
     for line in (
         "gpus-per-node=1",
         "ntasks-per-node=1",
@@ -109,34 +115,50 @@ def test_what_slurm_is_asked_for(tmp_path, monkeypatch):
         "time=720",
         "signal=USR2@120",
         "partition=gpu",
+        "qos=low",
         "job-name=train",
+        "mail-user=me@here",
+        "array=0-2%3",
     ):
         assert f"#SBATCH --{line}" in asked
+    assert "module load cuda" in asked
+
+
+def test_jobs_that_slurm_does_not_take_are_one_sentence(tmp_path, submitted):
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    slurm = instantiate(settings_of_slurm(tmp_path))
+    slurm.config = config(tmp_path)
+    sbatch = submitted.with_name("sbatch")
+    sbatch.write_text("#!/bin/sh\necho sbatch: error: invalid partition: gpu >&2\nexit 1\n")
+    with pytest.raises(UserError, match=r"^no job was submitted: sbatch: error: invalid partition"):
+        slurm.launch(JOBS, 0)
+    submitted.with_name("srun").unlink()
+    with pytest.raises(UserError, match=r"no SLURM on this machine .* on a login node"):
+        slurm.launch(JOBS, 0)
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_the_script_of_a_dry_run_is_the_one_that_sbatch_gets(tmp_path, monkeypatch, number):
-    """Of one job, and of an array; an sbatch of ours keeps what it is given."""
+def test_the_script_of_a_dry_run_is_the_one_that_sbatch_gets(tmp_path, submitted, number):
+    """Of one job, and of an array."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    from submitit.core.core import Job
-
-    submitted = tmp_path / "bin" / "submitted.sh"
-    submitted.parent.mkdir()
-    for name in ("srun", "sbatch"):
-        program = submitted.with_name(name)
-        program.write_text(f"#!/bin/sh\n/bin/cp $1 {submitted}\necho Submitted batch job 7\n")
-        program.chmod(0o755)
-    params = {"submitit_folder": str(tmp_path / "jobs" / "%j"), "name": "train", "mem_gb": 3}
-    dry = lra_launchers.SlurmLauncher(**params).script(number)
-    assert not (tmp_path / "jobs").exists()
-    monkeypatch.setenv("PATH", str(submitted.parent))
-    monkeypatch.setattr(Job, "results", lambda _: ["done"])
-    slurm = lra_launchers.SlurmLauncher(**params)
-    slurm.config = config(tmp_path)
-    slurm.hydra_context = slurm.task_function = slurm
-    assert slurm.launch(JOBS[:number], 0) == ["done"] * number
-    assert submitted.read_text() == dry
+    settings, before = settings_of_slurm(tmp_path), os.environ["PATH"]
+    dry = script_of(settings, JOBS[:number])
+    assert os.environ["PATH"] == before
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
+    assert not submitted.exists(), "the sbatch of this machine was not asked"
+    instantiate(settings).submit([*enumerate(JOBS[:number])])
+    assert submitted.read_text(encoding="utf-8") == dry
+    assert f"'{tmp_path}/my runs/" in dry
     assert ("--array=0-2" in dry) is (number == 3)
+
+
+def test_a_dry_run_needs_a_folder_whose_programs_may_run(tmp_path, submitted, monkeypatch):
+    """In another one Python would look for the next sbatch on PATH."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    monkeypatch.setattr(Path, "chmod", lambda *_: None)
+    with pytest.raises(UserError, match=r"set TMPDIR to a folder that may$"):
+        script_of(settings_of_slurm(tmp_path), JOBS)
+    assert not submitted.exists()
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from lra.sweeps.sweep import Outcome, Summary, attempt
 from lra.training.run import train
 
 from ..conftest import command
+from . import slurm
 
 SHORT = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
 
@@ -148,6 +149,24 @@ def test_a_run_that_fails_takes_no_other_with_it(ray, overrides, tmp_path, launc
     assert "sweep of 2: 1 done, 1 failed" in done.stdout
     assert "  failed  protocol.recipe.lr=1e+30: the train loss is nan at step 2" in done.stdout
     assert len(list(tmp_path.rglob("result.json"))) == 1
+
+
+@pytest.mark.rest
+def test_a_job_that_slurm_loses_takes_no_other_with_it(overrides, tmp_path, monkeypatch):
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    slurm.install(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    done = command("train.py", "-m", *overrides, "hydra/launcher=slurm", "seed=1,2", *SHORT)
+    assert done.returncode == 1, done.stderr
+    assert "sweep of 2: 1 done, 1 failed" in done.stdout
+    assert "  failed  seed=2: job 7_1 left no result (NODE_FAIL): " in done.stdout
+    assert len(list(tmp_path.rglob("result.json"))) == 1
+
+
+def test_what_runs_are_forked_from_exists():
+    """multiprocessing is silent about a module that it does not find, and every run would import
+    torch again."""
+    assert find_spec(sweep.FORKED)
 
 
 def test_a_run_stops_when_nobody_waits_for_it(small, monkeypatch):
