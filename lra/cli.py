@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra.base import disk, groups
 from lra.base.errors import UserError, nearest
+from lra.base.parent import end_with_first
 from lra.base.places import CONFIGS
 from lra.settings.errors import guard
 
@@ -130,6 +131,8 @@ def start(command: str, words: Sequence[str]) -> None:
 
     from lra.settings import search_path
 
+    if os.environ.get("LOCAL_RANK", "0") != "0":  # Lightning has started this for a run
+        end_with_first()
     if command == "train":
         _check_choices(words)
     if DRY in words:

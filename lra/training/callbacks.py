@@ -22,6 +22,14 @@ from lra.base.targets import built, check_options, resolve
 from lra.settings.own import arguments, chosen, decides
 from lra.settings.run import Run
 
+# Of Lightning's, those that would change what the record says of a run, or never end.
+REFUSED = {
+    "GradientAccumulationScheduler": "takes several batches for a step, and a protocol one",
+    "StochasticWeightAveraging": "averages by epochs, and a run counts steps: use callbacks=ema",
+    "LearningRateFinder": "changes the rate of a run: sweep protocol.recipe.lr=0.001,0.003",
+    "BatchSizeFinder": "changes the batch of a run: set protocol.recipe.batch",
+    "BaseFinetuning": "freezes a pretrained backbone, and a run here trains all weights",
+}
 TESTED = "tested_weights"  # in the state of a callback: what is tested in place of the weights
 FOLDER = "{folder}"  # in an option: the run's folder
 
@@ -49,6 +57,9 @@ def _build(setting: str, options: dict[str, Any], run: Run, folder: str) -> pl.C
         for key, value in arguments(options).items()
     }
     check_options(setting, kind, words)
+    for name in (above.__name__ for above in getattr(kind, "__mro__", ())):
+        if name in REFUSED:
+            raise UserError(f"{setting}={target} {REFUSED[name]}")
     callback = built(setting, kind, target, **words)
     if not isinstance(callback, pl.Callback):
         raise UserError(f"{setting}={target} is no callback: derive it from Lightning's Callback")

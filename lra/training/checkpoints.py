@@ -207,6 +207,15 @@ class Checkpoints(pl.Callback):
             if trainer.global_step % self.every == 0:
                 trainer.save_checkpoint(self.folder.last)
 
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """The batches of a run are exactly its steps. If a callback has taken several for a step,
+        Lightning would now begin empty epochs and never end."""
+        if trainer.global_step < trainer.max_steps and not trainer.should_stop:
+            raise UserError(
+                f"the batches of this run ended at step {trainer.global_step} of "
+                f"{trainer.max_steps}: does a callback take several batches for a step?"
+            )
+
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         evaluated, step = module.evaluated["dev"], trainer.global_step
         if self.best is None or module.metric.better(evaluated["score"], self.best["score"]):

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from lra.base import code
-from lra.base.errors import UserError
+from lra.base.errors import UserError, first_line
+from lra.base.parent import name_first
 from lra.base.targets import check_options, resolve
 from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.data.arrays import Prepared
@@ -64,6 +66,8 @@ def train(run: Run, command: str = "") -> Path:
     prepared.check_hashes()
     folder = RunFolder(run, prepared.fingerprint, again=True)
     before = folder.result()
+    if run.processes > 1 and is_main_process():
+        name_first()
     work = partial(train_and_test, check, module, prepared, folder, command)
     left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
     carry_out(folder, work, partial(introduce, check, prepared), seconds=left)
@@ -194,6 +198,9 @@ def fit(module: LRAModule, loaders: LRAData, folder: RunFolder) -> tuple[pl.Trai
         )
     if forgets and is_main_process():
         print(f"note: {forgets} keeps no state: this run cannot be resumed")
-    trainer = trainer_for(folder, checkpoints)
-    trainer.fit(module, loaders, ckpt_path=folder.last if folder.last.exists() else None)
+    try:
+        trainer = trainer_for(folder, checkpoints)
+        trainer.fit(module, loaders, ckpt_path=folder.last if folder.last.exists() else None)
+    except MisconfigurationException as error:  # mostly of a callback that needs what is not there
+        raise UserError(f"Lightning cannot train this: {first_line(error)}") from error
     return trainer, checkpoints

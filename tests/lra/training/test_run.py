@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,7 +30,7 @@ from lra.training.module import LRAModule
 from lra.training.run import build
 from lra.training.trainer import trainer_for
 
-from ..conftest import SMALL, command
+from ..conftest import SMALL, command, start
 from ..synthetic import selected
 
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2")
@@ -284,3 +287,34 @@ def test_the_first_losses_are_the_golden_ones(small):
         golden.write_text("".join(f"{loss:.6g}\n" for loss in losses[:20]), encoding="utf-8")
     expected = [float(line) for line in golden.read_text(encoding="utf-8").split()]
     assert losses[:20] == pytest.approx(expected, rel=2e-4)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("moment", ["started", "training"])
+def test_no_process_outlives_the_first_of_several(overrides, tmp_path, moment: str):
+    """Which is killed as soon as it has started the second, or in the middle of a step."""
+    two = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2")
+    first = start("-m", "lra", "train", *overrides, *two, "protocol.recipe.steps=100000")
+    try:
+        others = within(120, lambda: children(first.pid))
+        if moment == "training":
+            assert within(120, lambda: any(read_metrics(f) for f in tmp_path.rglob("metrics.csv")))
+        first.kill()
+        first.wait()
+        assert within(60, lambda: not any(Path(f"/proc/{pid}").exists() for pid in others))
+    finally:
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def within(seconds: float, asked: Callable[[], Any]) -> Any:
+    """What is asked for, as soon as it is there."""
+    end = time.monotonic() + seconds
+    while not (found := asked()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
