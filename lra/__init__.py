@@ -73,6 +73,7 @@ def train(run: Run) -> Record:
     from lra.settings.compose import check_again, command_of
 
     check_again(run)
+    from lra.settings.errors import in_a_sentence
     from lra.training.run import train
 
     if run.processes > 1:
@@ -80,7 +81,8 @@ def train(run: Run) -> Record:
             "lra.train trains in this process alone: set trainer.devices=1 and "
             "trainer.num_nodes=1, or start the run with `lra train`"
         )
-    return read_record(train(run, command_of(run)))
+    with in_a_sentence():
+        return read_record(train(run, command_of(run)))
 
 
 def load(
@@ -93,8 +95,10 @@ def load(
     trained.score(trained.evaluate("val"))
     """
     from lra.results.trained import load_trained
+    from lra.settings.errors import in_a_sentence
 
-    return load_trained(folder, data_dir=data_dir, device=device)
+    with in_a_sentence():
+        return load_trained(folder, data_dir=data_dir, device=device)
 
 
 def records(*folders: str | Path) -> Records:

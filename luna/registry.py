@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.metadata
 import inspect
+import math
 import pkgutil
 import sys
 import types
@@ -91,7 +92,8 @@ def mixer(
 ) -> Mixer:
     """Build the method `name` as a mixer of hidden states, (x, mask) -> x: an attention gets its
     projections. Other settings are those of `Place`, such as causal, and the method's own options;
-    `around` is what a network's style puts around an attention."""
+    `around` is what a network's style puts around an attention. The rows of padding are not to be
+    read: they are 0, or of an attention the bias of its last projection."""
     cls = get(name)
     sizes = {"d_model": d_model, "n_heads": n_heads, "max_len": max_len}
     place, own = _sorted_settings(name, Place, settings | sizes)
@@ -164,6 +166,8 @@ def check_options(name: str, values: dict[str, Any]) -> None:
             raise LunaError(f"attention '{name}' has no option '{key}'{nearest(key, parameters)}")
         if not _fits(value, hints.get(key, Any)):
             raise LunaError(f"{name}.{key} must be {_spell(hints[key])}, got {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise LunaError(f"{name}.{key} must be a finite number, got {value!r}")
 
 
 def _files() -> dict[str, str]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
 
 
 class UserError(Exception):
@@ -41,6 +45,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def escape_md(text: str) -> str:
+    """Write a text for Markdown, in which nothing of it is markup."""
+    return re.sub(r"([\\|*_`\[\]])", r"\\\1", one_line(text)).replace("<", "&lt;")
+
+
 def csv_text(text: str) -> str:
     """Mark a text that a spreadsheet would compute as a formula."""
     text = printable(text)
@@ -57,3 +70,16 @@ def nearest(word: str, names: Iterable[str], shown: Iterable[str] | None = None)
     known = names if shown is None else sorted(shown)
     listed = ", ".join([*known[:60], *["..."] * (len(known) > 60)])
     return f"; did you mean {' or '.join(close)}?" if close else f"; known: {listed}"
+
+
+def refuse_steering(value: Any) -> None:
+    """ValueError for a text in nested facts that could steer a terminal or turn a line around."""
+    if "\\" not in repr(value):  # in which such characters are escapes: most records have none
+        return
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for part in value:
+            refuse_steering(part)
+    elif isinstance(value, str) and not value.translate(WHITE).isprintable():
+        raise ValueError(f"{value!a:.200} holds characters that could steer a terminal")

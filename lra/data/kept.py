@@ -9,7 +9,7 @@ from typing import Any
 
 from lra.base.digests import check_digest, digest
 from lra.base.disk import disk_errors, plain_file, write_atomically
-from lra.base.errors import readable
+from lra.base.errors import readable, refuse_steering
 from lra.data.store import lock
 
 Facts = dict[str, Any]
@@ -42,6 +42,13 @@ def read_lines(path: Path, hint: str) -> list[Facts]:
     lines: list[Facts] = []
     for number, text in enumerate(texts, 1):
         with readable(f"{path}, line {number},", hint):
-            check_digest(line := json.loads(text))
+            check_digest(line := json.loads(text, parse_constant=_refuse))
+            refuse_steering(line)
+            if not all(isinstance(line.get(key), str) for key in ("task", "fingerprint")):
+                raise ValueError("it names no task and fingerprint")
             lines.append({key: value for key, value in line.items() if key != "digest"})
     return lines
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")

@@ -22,6 +22,7 @@ from lra.data.statistics import moments
 
 Rows = Sequence[np.ndarray] | np.ndarray  # an array per example
 KINDS = ("classes", "tokens", "labels", "numbers")  # that `targets` may be
+MOST_CLASSES = 2**16  # an answer is stored in two bytes
 COARSE = 1e-3  # of the spread: the most that a number may lose when it is stored in 32 bits
 
 
@@ -65,6 +66,11 @@ def facts(kind: str, by_split: Mapping[str, Rows]) -> dict[str, Any]:
     """Give what a task says of its labels (lra.data.arrays.Layout)."""
     if kind in ("classes", "tokens"):
         largest = max(int(label.max()) for of_split in by_split.values() for label in of_split)
+        if largest >= MOST_CLASSES:
+            raise UserError(
+                f"a label is {largest:,}, which would make as many classes and one more: number "
+                "the classes from 0 on"
+            )
         return {"per_token": kind == "tokens", "classes": 1 + max(0, largest)}
     train = np.asarray(by_split["train"])
     asks = {"asks": kind, "classes": train[0].size}

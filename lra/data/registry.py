@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import yaml
@@ -128,10 +128,20 @@ def hash_body(made: type) -> str:
     for name, value in vars(made).items():
         function = getattr(value, "__func__", getattr(value, "fget", value))  # of a decorator
         if inspect.isfunction(function):
-            lines.append(textwrap.dedent(inspect.getsource(function)))
+            lines.append(textwrap.dedent(_source_of(function, made)))
         elif not name.startswith("__") and isinstance(value, CONSTANTS):
             lines.append(f"{name} = {value!r}")
     return code.parse("\n".join(lines).encode())[0]
+
+
+def _source_of(function: Callable[..., Any], made: type) -> str:
+    try:
+        return inspect.getsource(function)
+    except OSError as error:  # typed into a Python that keeps no text of it
+        raise UserError(
+            f"{made.__name__} was typed where Python keeps no source, so nothing could tell an "
+            "edited one from it: put it into a file, or a notebook's cell"
+        ) from error
 
 
 def check_class(task: type[Task]) -> None:

@@ -24,13 +24,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from lra.base.errors import UserError, readable
+from lra.base.errors import UserError, readable, refuse_steering
 from lra.base.yaml_data import read_yaml
 from lra.report.excerpts import Excerpt, Texts, block_of, grid_of
 from lra.report.formulas import NAMED, holds, numbers_of
 from lra.report.table import Table
 from lra.report.values import value_of
-from lra.runs.facts import refuse_steering
 
 FILE = "claims.yaml"
 WRITTEN = r"([-+−~≈]?\d[\d.,]*(?: ± \d[\d.]*)?(?:[,;] ?\d[\d.,]*(?: ± \d[\d.]*)?)*)"

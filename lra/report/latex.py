@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from lra.base.errors import one_line
 from lra.report.names import heading, names_of
 from lra.report.notes import scored_by
 from lra.report.render import GENERATED, markdown, to_csv, wide
-from lra.report.table import MOST_LISTED, Table, best_rule, is_mixed, mark_of, one_line, rounded
+from lra.report.table import MOST_LISTED, Table, best_rule, is_mixed, mark_of, rounded
 
 TEX = str.maketrans(
     {

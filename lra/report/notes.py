@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from lra.base.errors import one_line
 from lra.report import stats
 from lra.report.table import (
     LEAST_DEAD,
@@ -14,7 +15,6 @@ from lra.report.table import (
     best_rule,
     mark_of,
     of_both_kinds,
-    one_line,
     pairs_of,
     rounded,
     sortable,

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
 
-from lra.base.errors import csv_text
+from lra.base.errors import csv_text, escape_md
 from lra.report.rows import beside
 from lra.report.table import (
     LEAST_DEAD,
     Table,
     mark_of,
     of_both_kinds,
-    one_line,
     pairs_of,
     rounded,
     text_of,
@@ -234,10 +232,6 @@ def grid(frame: pd.DataFrame) -> str:
     ]
     lines = [[frame.index.name, *frame.columns], ["---"] * (frame.shape[1] + 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def escape_md(text: str) -> str:
-    return re.sub(r"([\\|*_`\[\]])", r"\\\1", one_line(text)).replace("<", "&lt;")
 
 
 # ---------------------------------------------------------------------- CSV

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from lra.base.disk import plain_file
-from lra.base.errors import UserError, readable
+from lra.base.errors import UserError, readable, refuse_steering
 from lra.data.rules import FILE, read_scores
-from lra.runs.facts import Facts, Name, Score, Whole, refuse_steering
+from lra.runs.facts import Facts, Name, Score, Whole
 from lra.runs.schema import Metric
 
 Counts = Annotated[tuple[Whole, Whole], Field(strict=False)]  # JSON has lists

@@ -10,10 +10,9 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from lra.base import groups
-from lra.base.errors import UserError, readable
+from lra.base.errors import UserError, readable, refuse_steering
 from lra.base.yaml_data import read_yaml
 from lra.results.record import SUBMITTED
-from lra.runs.facts import refuse_steering
 
 SPECS = Path(__file__).with_name("tables.yaml")
 

@@ -306,7 +306,3 @@ def sortable(value: Any) -> tuple[bool, float, str]:
     """A key that orders numbers by size, before all other values."""
     number = isinstance(value, numbers.Real)  # those of numpy, too
     return not number, float(value) if number else 0.0, str(value)
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra.base.errors import UserError
+from lra.base.errors import UserError, one_line
 from lra.data.registry import BUILTIN
 from lra.report.effects import effects
 from lra.report.notes import compute_class, training_notes
@@ -27,7 +27,6 @@ from lra.report.table import (
     is_option,
     of_both_kinds,
     on_dev_of,
-    one_line,
     pairs_of,
     refuse_mixtures,
     short_name,

@@ -27,7 +27,7 @@ from lra import data
 from lra.base.errors import UserError, printable, readable
 from lra.data.arrays import Prepared
 from lra.metrics.answers import Answers
-from lra.metrics.metric import Metric, get, names
+from lra.metrics.metric import BUILTIN, Metric, facts_of, get, names
 from lra.metrics.target import Classes, Target, target_class
 from lra.results.record import Record
 from lra.runs.folder import RESULT
@@ -62,7 +62,7 @@ def _alone(records: Sequence[Record]) -> Problems:
     for record in records:
         check = _training if record.kind == TRAINING else _conversion
         try:
-            yield from ((record, reason) for reason in check(record))
+            yield from ((record, reason) for reason in (*_metric(record), *check(record)))
         except UserError as error:  # of its answers
             yield record, str(error)
 
@@ -122,6 +122,15 @@ def refuse(problems: Problems) -> None:
 
 
 # ---------------------------------------------------------------------- from the record alone
+
+
+def _metric(record: Record) -> Iterator[str]:
+    """Compare what a record says of a metric of ours with the metric itself."""
+    if (name := record["metric.name"]) not in BUILTIN:
+        return
+    for key, value in facts_of(get(name)).items():
+        if (stated := record[f"metric.{key}"]) != value:
+            yield f"its metric {name} has {key} {stated!r}, not {value!r}"
 
 
 def _training(record: Record) -> Iterator[str]:

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from lra.base.errors import printable, readable
+from lra.base.errors import printable, readable, refuse_steering
 from lra.base.yaml_data import read_yaml
-from lra.runs.facts import Name, RunName, refuse_steering
+from lra.runs.facts import Name, RunName
 
 FILE, RECORDS = "excluded.yaml", "records"  # side by side
 

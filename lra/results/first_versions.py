@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from lra.base.errors import readable
+from lra.base.errors import readable, refuse_steering
 from lra.base.yaml_data import read_yaml
 from lra.results.excluded import RECORDS
-from lra.runs.facts import Name, refuse_steering
+from lra.runs.facts import Name
 
 FILE = "numerics.yaml"  # beside the folder of records
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import luna
 from lra import data
-from lra.base.errors import UserError, readable
+from lra.base.errors import UserError, escape_md, readable
 from lra.data import registry
 from lra.data.arrays import SPLITS, Prepared, Split
 from lra.data.loader import Batch, Loader
@@ -54,7 +54,7 @@ texts, pictures or ids.
 
 | | |
 |---|---|
-| test {record[metric.title]} | {record.score_text} ({record[select]} checkpoint) |
+| test {metric} | {score} ({record[select]} checkpoint) |
 | always giving one answer | {floor} |
 | data | {record[data.provenance]}, fingerprint `{record[data.fingerprint]}` |
 | training | {record[steps]:,} steps of {record[batch]}, protocol {record[protocol.name]} \
@@ -255,11 +255,13 @@ def export_network(folder: Path, target: Path) -> list[Path]:
     _ = record.answers
     card = CARD.format(
         record=record,
+        metric=escape_md(record["metric.title"]),
+        score=escape_md(record.score_text),
         paper=luna.get(record.attention).paper,
         version=luna.__version__,
         folder=target.name,
         asks=record.get("data.target.name") or Classes.name,
-        floor=record.text(record["floor"]),
+        floor=escape_md(record.text(record["floor"])),
         command=record.get("command") or "lra.train",
     )
     files = [*(record.folder / name for name in COPIED), weights_of(record)]

@@ -20,7 +20,6 @@ from pydantic import (
 
 DATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 LARGEST = 10**18  # no count or measurement of a run comes near it
-WHITE = str.maketrans("\n\t", "  ")  # a source of own data may be named in two lines
 
 
 def _as_it_was(value: Any, check: Callable[[Any], float]) -> Any:
@@ -76,19 +75,6 @@ def is_option(value: Any) -> Any:
 
 
 Option = Annotated[Any, AfterValidator(is_option)]
-
-
-def refuse_steering(value: Any) -> None:
-    """ValueError for a text in nested facts that could steer a terminal or turn a line around."""
-    if "\\" not in repr(value):  # in which such characters are escapes: most records have none
-        return
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if isinstance(value, list):
-        for part in value:
-            refuse_steering(part)
-    elif isinstance(value, str) and not value.translate(WHITE).isprintable():
-        raise ValueError(f"{value!a:.200} holds characters that could steer a terminal")
 
 
 def find_fact(facts: Any, key: str, default: Any = None) -> Any:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 from pydantic import Field, model_validator
 
-from lra.base.errors import UserError
+from lra.base.errors import UserError, refuse_steering
 from lra.runs.facts import (
     Column,
     Facts,
@@ -31,7 +31,6 @@ from lra.runs.facts import (
     Whole,
     dotted_key,
     find_fact,
-    refuse_steering,
     shared_name,
 )
 from lra.settings.experiment import SCHEMA_VERSION, identity_of

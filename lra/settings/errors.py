@@ -6,6 +6,7 @@ and torch are looked for only where these have been imported. Else they raised n
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -196,12 +197,23 @@ def guard(command: Callable[[], Any]) -> int:
     return 2
 
 
+@contextmanager
+def in_a_sentence() -> Iterator[None]:
+    """From Python, turn into a UserError what is one sentence on the command line."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) or (message := sentence_of(error)) is None:
+            raise
+        raise UserError(message) from error
+
+
 def sentence_of(error: Exception) -> str | None:
     """Word a mistake of the user, or what this machine lacks; None for any other error."""
     luna, torch = map(sys.modules.get, ("luna", "torch"))  # not imported, they raised nothing
     if isinstance(error, UserError) or (luna and isinstance(error, luna.LunaError)):
         return str(error)
-    if isinstance(error, OSError) and error.errno in (*disk.FULL, *disk.BROKEN):
+    if isinstance(error, OSError) and error.errno in (*disk.FULL, *disk.BROKEN, errno.ENAMETOOLONG):
         place = error.filename or "this command's files"  # outside of disk_errors, as in Hydra
         return disk.sentence(error, place, "point runs_dir and data_dir elsewhere")
     if isinstance(error, UnicodeEncodeError):  # of a path: all files are written as UTF-8

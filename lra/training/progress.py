@@ -16,11 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress
 
 import luna
+from lra import data
 from lra.base.disk import write_atomically
 from lra.base.errors import UserError
 from lra.compute.gate import BudgetCheck
 from lra.data.arrays import Prepared
 from lra.metrics.metric import get
+from lra.metrics.target import Classes
 from lra.runs.folder import RunFolder, read_metrics, score_of, writing
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
@@ -237,8 +239,19 @@ def notes_on(run: Run, prepared: Prepared) -> Iterator[str]:
         )
     if recipe.batch > (n := len(prepared.split("train"))):
         yield f"a batch of {recipe.batch:,} repeats the {n:,} training examples"
+    if run.task.source == "memory" and isinstance(data.of(run.task).target, Classes):
+        yield from notes_on_classes(prepared.split("train").scored_labels(), test)
     if len(test) > 1 and np.all(test == test[0]):
         yield "all labels of the test examples are the same, so the score tells nothing"
+
+
+def notes_on_classes(train: np.ndarray, test: np.ndarray) -> Iterator[str]:
+    """Classes that were numbered with gaps, and those that training never sees."""
+    seen, tested = {*train.tolist()}, {*test.tolist()}
+    if unseen := sorted(tested - seen):
+        yield f"class {unseen[0]} is in the test examples and in no training example"
+    if missing := sorted({*range(max(seen | tested))} - seen - tested):
+        yield f"class {missing[0]} never occurs: number the classes from 0 on, without gaps"
 
 
 def introduce_phase_one(run: Run) -> None:

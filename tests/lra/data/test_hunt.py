@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import lra.data
+from lra.base.digests import digest
 from lra.base.errors import UserError
 from lra.cli import main
 from lra.data import registry
@@ -157,3 +159,22 @@ def test_answers_that_agree_within_an_example_count_as_fewer() -> None:
     low, high = _wilson(right, apart)
     assert 46 < low < 50 < high < 54
     assert _wilson(np.ones(50, bool), np.arange(50))[0] == pytest.approx(92.9, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"task": "a\x1b[2J"}, "could steer a terminal"),
+        ({"score": float("nan")}, "NaN is no number of JSON"),
+        ({"fingerprint": None}, "it names no task and fingerprint"),
+    ],
+)
+def test_a_line_that_no_hunt_has_written_is_refused(
+    tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    """Though its digest fits."""
+    line = {"task": "a", "fingerprint": "0" * 16} | change
+    file = tmp_path / "hunts.jsonl"
+    file.write_text(json.dumps(line | {"digest": digest(line)}) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"line 1, is damaged or invalid \(.*{problem}"):
+        read_hunts(file)

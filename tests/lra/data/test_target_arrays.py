@@ -236,3 +236,18 @@ def test_examples_without_labels_are_refused_in_a_sentence():
         data.from_arrays("unlabelled", rows)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"test is examples and their labels"):
         data.from_arrays("unlabelled", (rows, np.zeros(10)), test=rows)  # type: ignore[arg-type]
+
+
+def test_a_label_that_would_make_a_million_classes_is_refused():
+    rows = np.ones((10, 4), np.int64)
+    with pytest.raises(UserError, match=r"a label is 1,000,000,000,000, which would make as many"):
+        data.from_arrays("many", (rows, [10**12, *range(9)]))
+
+
+def test_a_metric_that_was_typed_without_a_source_is_refused_in_a_sentence():
+    typed: dict[str, object] = {}
+    code = "class Typed(Metric):\n    name = 'typed'\n    def score(self, *_):\n        return 0"
+    exec(code, {"Metric": Metric, "__name__": "nowhere"}, typed)
+    rows = np.ones((10, 4), np.int64)
+    with pytest.raises(UserError, match=r"Typed was typed where Python keeps no source"):
+        data.from_arrays("typed", (rows, [0, 1] * 5), metrics=[typed["Typed"]])  # type: ignore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,4 +71,14 @@ def test_packed_answers_that_are_not_the_records_are_refused(
         content[content.index(b".answers.npy") + 60] ^= 1
         file.write_bytes(content)
     with pytest.raises(UserError, match=r"out\.npz is damaged or invalid"):
+        audit.refuse_contradictions([record])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("title", "F1"), ("unit", "points"), ("higher_is_better", False)]
+)
+def test_a_metric_of_ours_has_its_own_words(proof, key: str, value: Any):
+    record = proof()
+    record.facts["metric"][key] = value
+    with pytest.raises(UserError, match=f"its metric accuracy has {key} {value!r}, not "):
         audit.refuse_contradictions([record])

@@ -19,10 +19,12 @@ from PIL.PngImagePlugin import PngImageFile
 
 import lra
 from lra import data
+from lra.base.digests import digest
 from lra.base.errors import UserError
 from lra.cli import main
 from lra.data import registry
 from lra.results.examples import read_examples
+from lra.results.trained import export_network
 from lra.settings.compose import Run
 
 from ..conftest import SMALL
@@ -310,3 +312,15 @@ def test_a_huge_picture_is_refused_before_it_is_decoded(tmp_path: Path, monkeypa
     Image.new("1", (5000, 5000)).save(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a\.png .*it has 5000 x 5000 pixels.*: give a picture"):
         read_examples(tmp_path / "a.png", data.get("image"))
+
+
+def test_a_title_is_no_markup_on_the_card(record: lra.Record, tmp_path: Path):
+    """Wherever the record came from; Markdown would make HTML of it."""
+    copy = shutil.copytree(record.folder, tmp_path / "copy")
+    facts = json.loads((copy / "result.json").read_text("utf-8"))
+    facts["metric"]["title"] = "<img src=x> | [a](b)"
+    facts["digest"] = digest(facts)
+    (copy / "result.json").write_text(json.dumps(facts), encoding="utf-8")
+    export_network(copy, tmp_path / "out")
+    card = (tmp_path / "out/README.md").read_text("utf-8")
+    assert r"| test &lt;img src=x> \| \[a\](b) |" in card

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+import lra
 from lra.base.disk import read_json
 from lra.base.errors import UserError
 from lra.report.specs import TableSpec
@@ -215,6 +216,21 @@ def test_a_run_sets_tf32_for_itself(small, precision: str, matmul: str):
     finally:
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = True
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["attention.eps=-1"], r"eps must be greater than 0"),
+        (["attention.eps=nan"], r"linear\.eps must be a finite number, got nan"),
+        (["runs_dir=" + "a" * 300], r"cannot write to .* \(File name too long\)"),
+    ],
+)
+def test_what_is_a_sentence_on_the_command_line_is_a_user_error_from_python(
+    small, words: list[str], reason: str
+):
+    with pytest.raises(UserError, match=reason):
+        lra.train(small(*words, *SHORT))
 
 
 @pytest.mark.parametrize(

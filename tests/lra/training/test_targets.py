@@ -276,3 +276,23 @@ def test_notes_on_equal_labels_and_on_a_large_batch(tmp_path: Path, targets: str
         repeats,
         "all labels of the test examples are the same, so the score tells nothing",
     ]
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "note"),
+    [
+        ([1, 2] * 10, [1, 2], "class 0 never occurs: number the classes from 0 on, without gaps"),
+        ([0, 1] * 10, [0, 2], "class 2 is in the test examples and in no training example"),
+        ([0, 1] * 10, [0, 1], None),
+    ],
+)
+def test_notes_on_classes_that_training_never_sees(
+    tmp_path: Path, train: list[int], test: list[int], note: str | None
+):
+    rows = np.random.default_rng(0).integers(1, 4, (20, 12))
+    data.from_arrays("gaps", (rows, train), (rows[:2], train[:2]), (rows[:2], test))
+    run = run_of(tmp_path, "gaps")
+    prepared = prepare(run.task, max_length=0, data_dir=tmp_path / "data")
+    assert [said for said in notes_on(run, prepared) if said.startswith("class")] == (
+        [note] if note else []
+    )
