@@ -19,6 +19,8 @@ from lra.base.errors import UserError
 from lra.metrics.target import Numbers, Target
 
 NEEDS = "need scikit-learn: pip install 'luna-lra[rules]'"
+# Dev prefers these to smaller trees, on pictures and on expressions; l2 keeps small leaves small.
+TREES = {"max_depth": 6, "max_leaf_nodes": None, "l2_regularization": 5.0}
 ROUNDS, MORE = 100, 20  # trees of an output, and how many are grown before the clock is looked at
 PATIENCE = 20  # rounds without a better score on dev
 MOST = 32_768  # training examples of trees: more make them slow and hardly better
@@ -106,7 +108,8 @@ def _grown(
     kind = HistGradientBoostingRegressor if numbers else HistGradientBoostingClassifier
     outputs = _wanted(labels, target)
     columns = [outputs] if outputs.ndim == 1 else list(outputs.T)
-    models = [kind(early_stopping=False, warm_start=True, random_state=0) for _ in columns]
+    fixed = {"early_stopping": False, "warm_start": True, "random_state": 0}
+    models = [kind(**TREES, **fixed) for _ in columns]
     for upto in range(MORE, ROUNDS + 1, MORE):
         for model, column in zip(models, columns, strict=True):
             model.set_params(max_iter=upto).fit(parts[0], column)

@@ -91,7 +91,7 @@ def test_trees_stop_at_the_round_that_is_best_on_dev(early: bool) -> None:
     y = (x[:, 0] * x[:, 1] + x[:, 2] + x[:, 3]) % 4
     y[: CUT[0]] = np.where(rng.random(CUT[0]) < 0.3, rng.integers(0, 4, CUT[0]), y[: CUT[0]])
     train, dev, test = np.split(x, CUT)
-    model = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
+    model = HistGradientBoostingClassifier(**rounds.TREES, early_stopping=False, random_state=0)
     model.fit(train, y[: CUT[0]])
     on_dev = list(model.staged_predict(dev))[2] if early else y[slice(*CUT)]
     scores = [accuracy(on_dev)(answers) for answers in model.staged_predict(dev)]
