@@ -144,6 +144,9 @@ def test_no_row_is_marked_where_rules_are_missing(
         for form, sign in (("md", "∅"), ("paper", "emptyset")):
             assert main([*command, "--format", form]) == 0
             assert (sign in capsys.readouterr().out) == marked
+        assert main([*command, "--format", "csv"]) == 0
+        (best,) = {line["rule"] for line in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+        assert best == ("45.0000" if marked else "")
         assert main(command) == 0
         out = capsys.readouterr().out
         assert ("∅" in out) == marked
