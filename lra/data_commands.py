@@ -206,6 +206,7 @@ def _show(arguments: argparse.Namespace) -> None:
 
 def _baseline(arguments: argparse.Namespace) -> None:
     from lra.data.prepare import find_or_prepare
+    from lra.data.rounds import NEEDS
     from lra.data.rules import baselines, keep
 
     options, length = _options(arguments)
@@ -218,6 +219,11 @@ def _baseline(arguments: argparse.Namespace) -> None:
     for name, score in scores["rules"].items():
         on_test, on_dev = (f"{score[split]:6.{metric['digits']}f}" for split in ("test", "val"))
         print(f"{name:<22} {on_test} {on_dev}  {score['reads']}")
+    missing = ", ".join(scores.get("missing", []))
+    if missing and not arguments.rule:
+        print(f"\nrules incomplete: {missing} {NEEDS}")
+    elif missing and arguments.to:
+        print(f"\nrules incomplete: {missing} were not asked for")
     if arguments.to:
         keep(scores, arguments.to)
         print(f"\n{arguments.to}")

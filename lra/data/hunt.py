@@ -30,6 +30,7 @@ from lra.data.learners import (
     place_by_question,
     trees,
 )
+from lra.data.rounds import need_scikit_learn
 from lra.data.rules import CONSTANT, NOTHING
 from lra.data.task import Task
 from lra.data.views import (
@@ -72,6 +73,7 @@ def hunt(
     prepared: Prepared, task: Task, minutes: float = 5.0, show: Show = lambda *_: None
 ) -> dict[str, Any]:
     """Try everything that there is time for: what results/hunts.jsonl has of a task."""
+    need_scikit_learn("hunts")  # all of them: nobody sees that one left its models out
     start, seconds = time.monotonic(), 60 * minutes
     metric = get(task.metric_names[0])
     if metric.needs_log_p:  # which no table of classes gives

@@ -1,33 +1,28 @@
 """How a shortcut is fitted to what it reads: a table, votes of tokens, boosted trees, a small
 network.
 
-Each is fitted to training answers and chosen on dev: the place that a table reads, the number of
-trees, the steps of a network. The clock only decides how far they come.
+Each is fitted to training answers and chosen on dev: the place that a table reads, the rounds of
+trees and of a network (rounds.py). The clock only decides how far they come.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lra.data.boosting import boosted
-from lra.data.nonlinear import MOST_OUTPUTS, given, kind_of, wanted
+from lra.data import rounds
+from lra.data.nonlinear import MOST_OUTPUTS
 from lra.data.rules import Table
 from lra.data.views import Asked, Columns
 from lra.metrics.target import Target
 
-WIDTH = 192  # of the network's two layers
-BATCH, STEPS = 256, 1500
-LOOK, PATIENCE = 150, 3  # steps between scores on dev, and so many without a better one
-LEARNING_RATE = 2e-3
 PRIOR = 5.0  # occurrences of a token with each class that a vote begins with
 SURE = (0.0, 2.0, 4.0)  # standard deviations of chance that a vote must differ by
 MOST_COLUMNS = 300  # of trees, which look at each in every node
-ROWS = 2**17  # of an embedding: ids beyond share rows
+MOST_IDS = 2**14  # columns of ids in a network: ids beyond share them
 
 
 class Fitted(NamedTuple):
@@ -184,7 +179,7 @@ def naive_bayes(problem: Problem, parts: list[Columns]) -> list[np.ndarray]:
     return max(tried, key=lambda answers: problem.score(answers[0]))
 
 
-# ---------------------------------------------------------------------- trees
+# ---------------------------------------------------------------------- trees and a network
 
 
 def can_boost(problem: Problem, columns: int) -> bool:
@@ -192,132 +187,32 @@ def can_boost(problem: Problem, columns: int) -> bool:
 
 
 def trees(problem: Problem, parts: list[Columns]) -> list[np.ndarray]:
-    kind, target = kind_of(problem.train.split.layout), problem.target
-    fitted = boosted(
-        kind,
-        [np.hstack(part) for part in parts],
-        wanted(problem.train.labels, target),
-        lambda outputs: problem.score(given(outputs, problem.val.labels, target)),
-        go_on=problem.in_time,
-    )
-    asked = problem.val, problem.test
-    return [given(a, part.labels, target) for a, part in zip(fitted, asked, strict=True)]
-
-
-# ---------------------------------------------------------------------- a small network
+    rows = [np.hstack(part) for part in parts]
+    return rounds.trees(problem.target, rows, problem.train.labels, problem.score, problem.in_time)
 
 
 def network(problem: Problem, parts: list[Columns]) -> list[np.ndarray]:
-    """Train two hidden layers on ids, one embedding for each place, and on numbers."""
-    import torch
-
-    with one_thread():
-        inputs = [_tensors(part, parts[0]) for part in parts]
-        torch_rng = torch.Generator().manual_seed(0)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            outputs = problem.train.split.layout.classes
-            model = _network(inputs[0][0], inputs[0][1], outputs)
-        best, kept, since = -np.inf, list[np.ndarray](), 0
-        for _ in _trained(model, inputs[0], problem, torch_rng):
-            answers = [
-                _answers(model, part, asked, problem.target)
-                for part, asked in zip(inputs[1:], problem.parts[1:], strict=True)
-            ]
-            since += 1
-            if (score := problem.score(answers[0])) > best:
-                best, kept, since = score, answers, 0
-            if since == PATIENCE:
-                break
-        return kept
+    rows = [_rows(part, parts[0]) for part in parts]
+    return rounds.network(
+        problem.target, rows, problem.train.labels, problem.score, problem.in_time
+    )
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums in one order, whatever the number of cores."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _tensors(part: Columns, train: Columns) -> tuple[Any, Any]:
-    """Number the ids of each place apart (n, a); scale numbers (n, b) as in training."""
-    import torch
+def _rows(part: Columns, train: Columns) -> Any:
+    """Give the ids of each place columns of their own, where one of them is 1; scale numbers as in
+    training. Without ids the rows are dense."""
+    from scipy import sparse
 
     ids, numbers = part
-    base = 1 + int(train[0].max(initial=0))
-    ids = (ids.clip(max=base - 1) + base * np.arange(ids.shape[1])) % ROWS
     like = np.sqrt(train[1])
     spread = like.std(0) + 1e-6
-    scaled = ((np.sqrt(numbers) - like.mean(0)) / spread).clip(-5, 5)
-    return torch.from_numpy(ids), torch.from_numpy(scaled.astype(np.float32))
-
-
-def _network(ids: Any, numbers: Any, outputs: int) -> Any:
-    import torch
-    from torch import nn
-
-    class Network(nn.Module):
-        """Two hidden layers, and a linear model beside them, which learns sooner what is linear."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            rows, columns = 1 + int(ids.max()) if ids.shape[1] else 1, max(1, numbers.shape[1])
-            self.embeddings = nn.EmbeddingBag(rows, WIDTH + outputs, mode="sum")
-            nn.init.normal_(self.embeddings.weight, std=1 / max(1, ids.shape[1]) ** 0.5)
-            nn.init.zeros_(self.embeddings.weight[:, WIDTH:])
-            self.numbers = nn.Linear(columns, WIDTH + outputs)
-            nn.init.zeros_(self.numbers.weight[WIDTH:])
-            self.rest = nn.Sequential(
-                nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, outputs)
-            )
-
-        def forward(self, ids: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-            first = self.numbers(numbers if numbers.shape[1] else numbers.new_zeros(len(ids), 1))
-            if ids.shape[1]:
-                first = first + self.embeddings(ids)
-            hidden, linear = first.split([WIDTH, first.shape[1] - WIDTH], 1)
-            return self.rest(hidden) + linear
-
-    return Network()
-
-
-def _trained(model: Any, inputs: Any, problem: Problem, rng: Any) -> Iterator[None]:
-    """Train, and pause where it is to be scored."""
-    import torch
-
-    labels = torch.from_numpy(np.asarray(problem.train.labels, _label_type(problem.target)))
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    for step in range(1, STEPS + 1):
-        rows = torch.randint(len(labels), (BATCH,), generator=rng)
-        loss = problem.target.loss(model(*(part[rows] for part in inputs)), labels[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        ends = not problem.in_time()
-        if ends or step % LOOK == 0:
-            yield
-        if ends:
-            return
-
-
-def _label_type(target: Target) -> Any:
-    return np.int64 if target.name == "classes" else np.float32
-
-
-def _answers(model: Any, inputs: Any, part: Asked, target: Target) -> np.ndarray:
-    import torch
-
-    with torch.no_grad():
-        logits = torch.cat(
-            [model(*pieces) for pieces in zip(*(x.split(4096) for x in inputs), strict=True)]
-        )
-    labels = torch.from_numpy(np.asarray(part.labels, _label_type(target)))
-    return target.reduce(logits, labels)[0]
+    scaled = ((np.sqrt(numbers) - like.mean(0)) / spread).clip(-5, 5).astype(np.float32)
+    if not ids.shape[1]:
+        return scaled
+    base = 1 + int(train[0].max(initial=0))
+    width = min(base * ids.shape[1], MOST_IDS)
+    column = (ids.clip(max=base - 1) + base * np.arange(ids.shape[1])) % width
+    ends = np.arange(len(ids) + 1) * ids.shape[1]
+    ones = np.ones(column.size, np.float32)
+    one_hot = sparse.csr_array((ones, column.ravel(), ends), shape=(len(ids), width))
+    return sparse.hstack([one_hot, sparse.csr_array(scaled)], "csr")

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from lra.base.errors import UserError
 from lra.data.arrays import Split
+from lra.data.rounds import need_scikit_learn
 from lra.metrics.answers import Answers
 from lra.metrics.metric import get
 from lra.metrics.target import Numbers
@@ -26,12 +26,8 @@ def linear(features: Callable[[Split], Any]) -> Callable[..., Any]:
     """Answer from features (examples, columns), regularised as is best on val."""
 
     def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
-        try:
-            from sklearn.exceptions import ConvergenceWarning
-        except ImportError as error:
-            raise UserError(
-                "this rule needs scikit-learn: pip install 'luna-lra[rules]'"
-            ) from error
+        need_scikit_learn("linear rules")
+        from sklearn.exceptions import ConvergenceWarning
 
         metric, target = get(train.layout.metric_names[0]), train.layout.target
         inputs, on_val, labels = features(train), features(val), np.asarray(val.labels)

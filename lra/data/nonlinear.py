@@ -1,20 +1,20 @@
-"""Rules that are not linear in what they read: gradient boosting (boosting.py) on whole numbers."""
+"""Rules that are not linear in what they read: gradient boosting (rounds.py) on whole numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from lra.data.arrays import Layout, Split
-from lra.data.boosting import MOST, Kind, boosted
+from lra.data.rounds import MOST, need_scikit_learn, trees
 from lra.metrics.answers import Answers
 from lra.metrics.metric import get
-from lra.metrics.target import Numbers, Target
 
 WIDEST = 512  # tokens of a vocabulary that is counted: a column for each
-MOST_OUTPUTS = 16  # logits of an ensemble, which grows a tree for each in every round
+MOST_OUTPUTS = 16  # of trees, one of which is grown for each in every round
 PATCH = 4  # pixels, the side of a patch; half of it in pictures of 8 x 8
 READ = 4096  # examples at once
 
@@ -24,44 +24,21 @@ def suits(layout: Layout) -> bool:
     return layout.classes <= MOST_OUTPUTS and layout.vocab <= WIDEST
 
 
-def kind_of(layout: Layout) -> Kind:
-    two = layout.asks == "classes" and layout.classes == 2
-    return Kind(layout.asks, 1 if two else layout.classes)
-
-
-def wanted(labels: np.ndarray, target: Target) -> np.ndarray:
-    """Give labels as an ensemble is fitted to them: numbers in units of their spread."""
-    if isinstance(target, Numbers):
-        return (labels.astype(np.float64) - target.centre) / target.spread
-    return labels.astype(np.int64)
-
-
-def given(outputs: np.ndarray, labels: np.ndarray, target: Target) -> np.ndarray:
-    """Turn what an ensemble answers into answers like these labels."""
-    if isinstance(target, Numbers):
-        return target.given(outputs).reshape(labels.shape)
-    return outputs
-
-
 def by_boosting(read: Callable[[Split], np.ndarray]) -> Callable[..., Any]:
-    """Answer from columns (examples, columns); the number of trees is the best on val."""
+    """Answer from columns (examples, columns); the number of rounds is the best on val."""
 
     def answer(train: Split, val: Split, splits: list[Split]) -> list[np.ndarray]:
-        layout, target = train.layout, train.layout.target
-        metric, labels = get(layout.metric_names[0]), np.asarray(val.labels)
+        need_scikit_learn("boosted trees")  # before what is read, which takes longer
+        target, labels = train.layout.target, np.asarray(val.labels)
+        metric = get(train.layout.metric_names[0])
 
-        def score(outputs: np.ndarray) -> float:
-            return metric.sign * metric.score(
-                Answers(given(outputs, labels, target), labels), target
-            )
+        def score(answers: np.ndarray) -> float:
+            given = metric.score(Answers(answers, labels), target)
+            return -math.inf if math.isnan(given) else metric.sign * given
 
         train = train.first(MOST)
         parts = [read(split) for split in (train, val, *splits)]
-        fitted = boosted(kind_of(layout), parts, wanted(np.asarray(train.labels), target), score)
-        return [
-            given(outputs, np.asarray(split.labels), target)
-            for outputs, split in zip(fitted[1:], splits, strict=True)
-        ]
+        return trees(target, parts, np.asarray(train.labels), score)[1:]
 
     return answer
 

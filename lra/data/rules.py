@@ -19,6 +19,7 @@ from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.kept import keep_line, read_lines
 from lra.data.linear import counts, linear, pixels, trigrams
 from lra.data.nonlinear import by_boosting, patches, suits, tallies
+from lra.data.rounds import NoScikitLearn
 from lra.data.task import Task
 from lra.metrics.answers import Answers
 from lra.metrics.classes import percent
@@ -63,7 +64,9 @@ def rules_of(task: Task, options: Mapping[str, Any]) -> dict[str, Rule]:
 
 
 def baselines(prepared: Prepared, task: Task, names: list[str] | None = None) -> dict[str, Any]:
-    """Fit rules to the training examples and score them: what results/rules.jsonl has of a task."""
+    """Fit rules to the training examples and score them: what results/rules.jsonl has of a task.
+    `missing` are those of the task that were not asked for, or need scikit-learn where it is not
+    installed: who asks for such a rule by name gets NoScikitLearn."""
     rules, metric = rules_of(task, prepared.facts["options"]), get(task.metric_names[0])
     for name in names or ():
         if name not in rules:
@@ -74,9 +77,17 @@ def baselines(prepared: Prepared, task: Task, names: list[str] | None = None) ->
                 f"{CONSTANT} alone"
             )
     able = [CONSTANT] if metric.needs_log_p else list(rules)
-    scores = {name: _scored(prepared, task, rules[name]) for name in names or able}
+    scores = dict[str, dict[str, Any]]()
+    for name in names or able:
+        try:
+            scores[name] = _scored(prepared, task, rules[name])
+        except NoScikitLearn:
+            if names:
+                raise
     facts = {"task": task.name, "fingerprint": prepared.fingerprint, "metric": facts_of(metric)}
-    return facts | {"options": prepared.facts["options"], "rules": scores}
+    facts |= {"options": prepared.facts["options"], "rules": scores}
+    missing = [name for name in able if name not in scores]
+    return facts | ({"missing": missing} if missing else {})
 
 
 def _scored(prepared: Prepared, task: Task, rule: Rule) -> dict[str, Any]:
@@ -216,10 +227,13 @@ def _by_prefix(read: Callable[[Split], np.ndarray], most: int, vocab: int) -> Ca
 
 
 def keep(scores: dict[str, Any], path: Path) -> None:
-    """Put the scores into a file of one line per data, in place of those of the same rules."""
+    """Put the scores into a file of one line per data, in place of those of the same rules. Missing
+    is what neither has; a line that names nothing has all rules."""
 
     def join(before: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
-        return line | {"rules": before["rules"] | line["rules"]}
+        missing = [name for name in line.get("missing", []) if name in before.get("missing", [])]
+        joined = line | {"rules": before["rules"] | line["rules"], "missing": missing}
+        return joined if missing else {key: joined[key] for key in joined if key != "missing"}
 
     keep_line(scores, path, read_scores, join)
 

@@ -208,9 +208,12 @@ def by_column(figure: Any, table: Table, _: str) -> None:
             lines[row] = pd.DataFrame(line).set_axis(xs[cells.index])
     bounds = table.rules[table.rules["bound"]] if len(table.rules) else table.rules
     if "rule" in table.cells:  # the score of the one that is best on dev
-        best = table.cells["rule"].groupby("column").first()[xs.index]
-        axes.plot(xs, best, color=look.NOTE, lw=1, ls="--")
-        axes.annotate("best rule", (xs.iloc[0], best.iloc[0]), (0, 4), textcoords="offset points")
+        best = table.cells["rule"].groupby("column").first()[xs.index].dropna()
+        axes.plot(xs[best.index], best, color=look.NOTE, lw=1, ls="--")
+        for column in best.index[:1]:
+            axes.annotate(
+                "best rule", (xs[column], best[column]), (0, 4), textcoords="offset points"
+            )
     for name, rule in bounds.iterrows():
         axes.plot(xs, rule[xs.index], color=look.INK, lw=1, ls=":")
         at = xs.index[-2:][0]  # left of a rising line, away from the names at the end

@@ -18,7 +18,7 @@ from lra.report.names import heading, names_of
 from lra.report.overview import ORDER, Task, methods_of, tasks_of
 from lra.report.render import spelt_state
 from lra.report.stats import LEVEL
-from lra.report.table import Table, best_rule, mark_of, noise_of, on_dev_of, text_of
+from lra.report.table import Table, mark_of, noise_of, on_dev_of, text_of
 from lra.report.words import answered
 from lra.results.record import Record
 
@@ -140,9 +140,8 @@ def _column(table: Table, column: str) -> dict[str, Any]:
     the name of the best rule."""
     cells = table.column(column)
     first = cells.iloc[-1]  # the first may be a teacher's
-    rules, best = [], None
+    rules = []
     if not table.rules.empty:
-        best = best_rule(table.rules, column, first["higher_is_better"])
         for name, line in table.rules.sort_values(column).dropna(subset=column).iterrows():
             on_test, on_dev = none_if_nan(line[column]), none_if_nan(line[on_dev_of(column)])
             rules.append([name, on_test, line["reads"], int(line["bound"]), on_dev])
@@ -155,7 +154,7 @@ def _column(table: Table, column: str) -> dict[str, Any]:
         "sign": int(first["sign"]),
         "floor": none_if_nan(first["floor"]),
         "rules": rules,
-        "rule": best,
+        "rule": table.best_rule(column),
     }
 
 

@@ -11,7 +11,7 @@ from lra.base.errors import one_line
 from lra.report.names import heading, names_of
 from lra.report.notes import scored_by
 from lra.report.render import GENERATED, markdown, to_csv, wide
-from lra.report.table import MOST_LISTED, Table, best_rule, is_mixed, mark_of, rounded
+from lra.report.table import MOST_LISTED, Table, is_mixed, mark_of, rounded
 
 TEX = str.maketrans(
     {
@@ -161,12 +161,10 @@ def _score(table: Table, row: str, column: str, usual: int) -> str:
 
 
 def _best(table: Table, column: str) -> str:
-    """The score of the best rule of a column; empty where none is known."""
-    if table.rules.empty or column not in table.columns:
+    """The score of the best rule of a column; empty where none is known, or some are missing."""
+    if column not in table.columns or (name := table.best_rule(column)) is None:
         return ""
-    first = table.column(column).iloc[0]
-    name = best_rule(table.rules, column, first["higher_is_better"])
-    return "" if name is None else rounded(table.rules.loc[name, column], first["digits"])
+    return rounded(table.rules.loc[name, column], table.column(column)["digits"].iloc[0])
 
 
 WRITERS = {"md": markdown, "csv": to_csv, "tex": latex, "paper": paper}

@@ -12,7 +12,6 @@ from lra.report import stats
 from lra.report.table import (
     LEAST_DEAD,
     Table,
-    best_rule,
     mark_of,
     of_both_kinds,
     pairs_of,
@@ -37,6 +36,9 @@ def brief(table: Table) -> list[str]:
     if table.costs and without:
         task = table.column(without[0])["task"].iloc[0]
         said.append(f"rules not computed: lra data baseline {task} --to rules.jsonl")
+    elif table.missing:
+        task = table.column(next(iter(table.missing)))["task"].iloc[0]
+        said.append(f"rules incomplete: lra data baseline {task} --to rules.jsonl")
     lines = [f"{scores}: mean ± standard deviation (seeds). More: lra table --notes."]
     return [*lines, *(["; ".join(said) + "."] if said else [])]
 
@@ -177,12 +179,13 @@ def _column_note(table: Table, column: str) -> str:
         floor = f"the same answer to everything gives {first['record'].text(first['floor'])}"
         learned = table.column(column)["learned"].any()
         parts.append(floor + ("" if learned else ", no row is above that and so none is best"))
-    if not table.rules.empty:
-        for what, bound in (("best rule gives", False), ("bound is", True)):
-            best = best_rule(table.rules, column, first["metric.higher_is_better"], bound)
-            if best is not None:
-                score = first["record"].text(table.rules.loc[best, column])
-                parts.append(f"the {what} {score} ({best})")
+    if column in table.missing:
+        missing = ", ".join(table.missing[column])
+        parts.append(f"rules incomplete, without {missing}: no row is held against them")
+    for what, bound in (("best rule gives", False), ("bound is", True)):
+        if (best := table.best_rule(column, bound)) is not None:
+            score = first["record"].text(table.rules.loc[best, column])
+            parts.append(f"the {what} {score} ({best})")
     budgets = " or ".join(runs["record"].map(_budget_name).unique())
     parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
     if table.spec.speed and table.column(column)["steps_per_second"].isna().any():

@@ -35,6 +35,7 @@ class Line(Facts, extra="forbid"):
     metric: Metric
     options: dict[str, Any] = Field({})
     rules: dict[RuleName, Rule]
+    missing: list[RuleName] = Field([])  # rules of the task that were not fitted
 
     @model_validator(mode="after")
     def _possible(self) -> Line:

@@ -59,6 +59,8 @@ class Table:
     notes: Sequence[str] = ()  # what a reader must know
     # what rules without attention score (lra/data/rules.py): a line per rule, by column
     rules: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)
+    # the rules that were not fitted, by column: then none is the best, and no row has the mark ∅
+    missing: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     effects: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     agreements: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     pairs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # paired tests of rows
@@ -72,6 +74,13 @@ class Table:
     def single(self) -> str | None:
         """The column of a table that has one: its costs are columns of the table."""
         return self.columns[0] if self.costs and len(self.columns) == 1 else None
+
+    def best_rule(self, column: str, bound: bool = False) -> str | None:
+        """`best_rule` of a column; None where rules are missing."""
+        if self.rules.empty or column in self.missing:
+            return None
+        higher = self.column(column)["higher_is_better"].iloc[0]
+        return best_rule(self.rules, column, higher, bound)
 
     def column(self, name: str) -> pd.DataFrame:
         """Give the cells of a column, in the order of the rows."""
@@ -228,9 +237,11 @@ def rounded(value: float, digits: int) -> str:
 
 
 def mark_of(cell: pd.Series) -> str:
-    """Behind a mean: shown to be worse than the best, or no better than a rule."""
+    """Behind a mean: shown to be worse than the best, or no better than a rule. Where rules are
+    missing, nobody may think that a row without ∅ is better than them: none has it."""
     sign = cell["sign"]
     ruled = not cell["learned"] or sign * cell["score"] <= sign * cell.get("rule", math.nan)
+    ruled = ruled and not cell.get("incomplete", False)
     return "∅" if ruled else "↓" if cell["worse"] else ""
 
 

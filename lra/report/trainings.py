@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,15 @@ def build(
     runs = _named(spec, runs)
     columns = _columns(runs, spec.columns)
     cells = _cells(spec, runs, taken if known is None else known)
-    rules = rules_for(runs, columns, folders)
+    lines = lines_for(runs, columns, folders)
+    rules = rules_for(lines, columns)
+    missing = {column: line["missing"] for column, line in lines.items() if line.get("missing")}
     if not rules.empty:
-        best = {column: _score_of_best_rule(rules, cells, column) for column in columns}
-        cells["rule"] = cells.index.get_level_values("column").map(pd.Series(best, dtype=float))
+        complete = [column for column in columns if column not in missing]
+        best = {column: _score_of_best_rule(rules, cells, column) for column in complete}
+        of_cells = cells.index.get_level_values("column")
+        cells["rule"] = of_cells.map(pd.Series(best, dtype=float))
+        cells["incomplete"] = of_cells.isin([*missing])
         for name, share in STEPS_TO.items():
             cells[name] = [_steps_to(cell, share) for _, cell in cells.iterrows()]
 
@@ -107,6 +112,7 @@ def build(
         summaries=summaries,
         costs=True,
         rules=rules,
+        missing=missing,
     )
     if spec.effects:
         settings = [setting for setting in (*spec.vary, spec.columns) if setting]
@@ -210,15 +216,22 @@ def compared(
     return of_table, of_column
 
 
-def rules_for(runs: pd.DataFrame, columns: Sequence[str], folders: Sequence[Path]) -> pd.DataFrame:
+def lines_for(
+    runs: pd.DataFrame, columns: Sequence[str], folders: Sequence[Path]
+) -> dict[str, dict[str, Any]]:
+    """What the files of rules have of the data of each column; of columns without rules nothing."""
+    lines_of_files = [line for folder in reversed(folders) for line in read_rules(folder)]
+    by_data = {line["fingerprint"]: line for line in lines_of_files}
+    data_of = runs.groupby("column")["fingerprint"].first()
+    return {c: by_data[data_of[c]] for c in columns if data_of[c] in by_data}
+
+
+def rules_for(lines_of: Mapping[str, Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
     """The scores of rules on the data of each column, what each rule reads, and whether it is a
     bound of what any method can score."""
-    lines_of_files = [line for folder in reversed(folders) for line in read_rules(folder)]
-    scored = {line["fingerprint"]: line["rules"] for line in lines_of_files}
-    data_of = runs.groupby("column")["fingerprint"].first()
     lines: dict[str, dict[str, Any]] = {}
-    for column in columns:
-        for name, rule in scored.get(data_of[column], {}).items():
+    for column, scored in lines_of.items():
+        for name, rule in scored["rules"].items():
             names = [*columns, *map(on_dev_of, columns)]
             line = lines.setdefault(name, dict.fromkeys(names, math.nan))
             line |= {

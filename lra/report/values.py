@@ -19,7 +19,7 @@ from lra.data import hunt, rules
 from lra.report.differences import against, effect, order, pair, paired, welch
 from lra.report.published import published
 from lra.report.specs import select, taken
-from lra.report.table import Table, best_rule, mark_of, on_dev_of, rounded, text_of
+from lra.report.table import Table, mark_of, on_dev_of, rounded, text_of
 from lra.report.value import Value, cell_of, column_of, line_of, lines_of, table_of
 from lra.results.frame import frame_of
 from lra.results.record import UNKNOWN, first_finished, paths, read_all
@@ -139,8 +139,11 @@ def _rule(source: Mapping[str, Any], tables: Sequence[Table], _: Path) -> Value:
     """The score of a rule, its name, its score on dev; without `name` the best on dev."""
     table = table_of(source["rule"], tables)
     column = column_of(source, table)
-    rules, higher = table.rules, table.column(column)["higher_is_better"].iloc[0]
-    name = source.get("name", best_rule(rules, column, higher))
+    rules, name = table.rules, source.get("name", table.best_rule(column))
+    if name is None:
+        raise UserError(
+            f"{table.spec.name} has no best rule on {column}: fit all of them (lra data baseline)"
+        )
     if name not in rules.index:
         raise UserError(f"{table.spec.name} has no rule '{name}'{nearest(name, rules.index)}")
     score = float(rules.loc[name, column])

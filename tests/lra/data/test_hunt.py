@@ -48,8 +48,9 @@ def test_two_tokens_together_are_found(tmp_path: Path) -> None:
 
 
 def test_nothing_is_found_in_random_labels(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("lra.data.learners.STEPS", 150)  # of each network
-    monkeypatch.setattr("lra.data.boosting.PATIENCE", 4)
+    monkeypatch.setattr("lra.data.rounds.STEPS", 150)  # of each network
+    for name in ("ROUNDS", "MORE"):
+        monkeypatch.setattr(f"lra.data.rounds.{name}", 5)
     labels = np.random.default_rng(1).integers(0, 4, 3000).tolist()
     found = hunts(tmp_path, labels, rows(3000))
     assert found["left"] == 0
@@ -60,7 +61,7 @@ def test_nothing_is_found_in_random_labels(tmp_path: Path, monkeypatch: Any) -> 
 
 
 def test_counts_are_found_by_votes_and_trees(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("lra.data.learners.STEPS", 450)
+    monkeypatch.setattr("lra.data.rounds.STEPS", 450)
     found = hunts(tmp_path, [int((row == 3).sum() > (row == 7).sum()) for row in rows()])
     assert found["best"]["reads"] == "how often each token occurs"
     assert found["test"] > 95

@@ -128,6 +128,38 @@ def test_rules_of_the_results_or_of_ones_own_mark_any_folder(
     assert "the first operator" in shown("--notes")
 
 
+def test_no_row_is_marked_where_rules_are_missing(
+    make: Make, runs: Path, tmp_path: Path, capsys: Capture
+):
+    """Neither by a rule nor by one answer to everything: a row without ∅ would look better."""
+    make("luna", 0.41)
+    make("linear", 0.01)
+    facts = {"task": "listops", "fingerprint": "listops-generated"}
+    rule = {"reads": "the first operator", "test": 45.0, "val": 45.0}
+    line = facts | {"metric": facts_of(get("accuracy")), "rules": {"first": rule}}
+    command = ["table", "--runs", str(runs), "--results", str(tmp_path / "results")]
+    (tmp_path / "results").mkdir()
+    for missing, marked in ((["bag", "counts"], False), ([], True)):
+        keep(line | ({"missing": missing} if missing else {}), tmp_path / "rules.jsonl")
+        for form, sign in (("md", "∅"), ("paper", "emptyset")):
+            assert main([*command, "--format", form]) == 0
+            assert (sign in capsys.readouterr().out) == marked
+        assert main([*command, "--format", "csv"]) == 0
+        (best,) = {line["rule"] for line in csv.DictReader(io.StringIO(capsys.readouterr().out))}
+        assert best == ("45.0000" if marked else "")
+        assert main(command) == 0
+        out = capsys.readouterr().out
+        assert ("∅" in out) == marked
+        assert ("rules incomplete: lra data baseline listops" in out) != marked
+        assert main([*command, "--notes"]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert (
+            "rules incomplete, without bag, counts: no row is held against them" in out
+        ) != marked
+        assert ("the best rule gives 45" in out) == marked
+        (tmp_path / "rules.jsonl").unlink()
+
+
 def test_notes_are_three_lines_unless_all_are_asked_for(
     make: Make, runs: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ):
