@@ -34,7 +34,8 @@ class Method(nn.Module):
     family: ClassVar[str] = "other"
     marker: ClassVar[str] = ""
     paper: ClassVar[Paper]
-    numerics: ClassVar[int] = 1  # raised when its numbers change: old and new runs are then apart
+    # Raised when its numbers change: old and new runs are then apart. See `version`.
+    numerics: ClassVar[int] = 1
     # Options that came after the first runs, at the value that those had: it is the default, and
     # there an option is no part of a run's settings.
     added: ClassVar[dict[str, Any]] = {}
@@ -67,6 +68,12 @@ class Method(nn.Module):
         self._generators: dict[str, torch.Generator] = {}  # by device type
         self._saved_states: dict[str, Tensor] = {}
         self._settled: Any = None
+
+    @classmethod
+    def version(cls) -> int:
+        """Of its numbers: each `numerics` above 1 counts, that of the class and of those that it
+        derives from, so that one integer in a shared class tells all its methods apart."""
+        return 1 + sum(vars(c).get("numerics", 1) - 1 for c in cls.__mro__)
 
     # ------------------------------------------------------------------ facts
 

@@ -27,6 +27,10 @@ class Part:
 PARTS = {
     "backbone": Part(1, ("lra.model.build",)),
     "embedding": Part(1, ("lra.model.embedding", "lra.model.rotary")),
+    # What stands around an attention: projections, local branch, convolution, norm and gate
+    "projections": Part(
+        1, ("luna.qkv", "luna.heads", "luna.local", "luna.surround", "luna.dropout")
+    ),
     "optimizer": Part(1, ("lra.training.optimizer", "lra.training.sam")),
     "schedule": Part(1, ("lra.training.schedule",)),
     # The loss and its mask, gradients, clipping, averages of weights
@@ -77,7 +81,7 @@ def numerics_of(attention: str, parts: Iterable[str]) -> dict[str, int]:
     import luna  # not before: it imports torch
 
     method = luna.get(attention)
-    declared = {ATTENTION: method.numerics} if is_ours(method.__module__) else {}
+    declared = {ATTENTION: method.version()} if is_ours(method.__module__) else {}
     return declared | {name: PARTS[name].numerics for name in parts}
 
 

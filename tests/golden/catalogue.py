@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 ORDER = (
     "data",
     "embedding",
+    "projections",
     "backbone",
     "optimizer",
     "schedule",
@@ -36,9 +37,19 @@ ORDER = (
 TRAINING = tuple(sorted(of_training(pretrained=False), key=ORDER.index))
 # Of a part: those on which its numbers depend too.
 BELOW: dict[str, tuple[str, ...]] = {
+    "backbone": ("projections",),
     "step": ("data", "optimizer", "schedule"),
-    "selection": ("data", "embedding", "backbone", "optimizer", "schedule", "seeding", "step"),
-    "seeding": ("embedding", "backbone"),
+    "selection": (
+        "data",
+        "embedding",
+        "projections",
+        "backbone",
+        "optimizer",
+        "schedule",
+        "seeding",
+        "step",
+    ),
+    "seeding": ("embedding", "projections", "backbone"),
     "pretraining": tuple(name for name in TRAINING if name != "scoring"),
 }
 
@@ -56,7 +67,7 @@ class Golden:
         """The integers of today: its own first, then those of the parts below."""
         own = {}
         if self.method is not None:
-            own = {ATTENTION: luna.get(self.method).numerics}
+            own = {ATTENTION: luna.get(self.method).version()}
         parts = self.parts if self.part is None else (self.part, *self.parts)
         return own | {name: PARTS[name].numerics for name in parts}
 
@@ -117,7 +128,7 @@ def stale(name: str) -> str:
     if before is None:
         return f"{golden.subject} has no golden run yet: make golden NAME={name}"
     for key, now in golden.numerics().items():
-        was = before["numerics"].get(key)
+        was = before["numerics"].get(key, 1)  # or the part was declared later
         if was != now:
             return (
                 f"{golden.place()}: numerics of the {key} is {now}, and {was} in "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+import luna
 from lra.base.config import (
     ClsMask,
     DataRules,
@@ -22,6 +23,8 @@ from lra.base.config import (
 from lra.model.build import build
 from lra.model.embedding import Embedding
 from lra.model.rotary import Rotary
+from luna.dropout import Dropout, attend
+from luna.qkv import Around
 
 from .compare import Numbers
 from .made import in_float64, norm_of, small
@@ -129,6 +132,43 @@ def _network(style: Style, shape: Shape) -> Numbers:
         "gradients": norm_of(gradients),
         "with dropout": network.train()(ids, real).flatten().tolist()[:6],
     }
+
+
+AROUND: dict[str, Around] = {
+    "plain": Around(),
+    "narrow": Around(qkv_dim=4, qkv_bias=False, out_bias=False),
+    "convolution": Around(dwc="conv1d"),
+    "on a grid": Around(dwc="conv2d", grid=(3, 3)),
+    "surrounded": Around(short_conv=3, head_norm=True, gate="full"),
+    "gate of low rank": Around(gate="low_rank"),
+}
+
+
+def projections() -> Numbers:
+    """Outputs and gradients of an attention between what may stand around it, and its dropout."""
+    numbers = {name: _mixed(around, causal=False) for name, around in AROUND.items()}
+    numbers["causal"] = _mixed(AROUND["surrounded"], causal=True)
+    q, k, v = (waves(2, 2, 5, 4, shift=i) for i in range(3))
+    torch.manual_seed(6)
+    numbers["dropout"] = {
+        "of outputs": norm_of([Dropout(0.3).train()(v)]),
+        "of weights": norm_of([attend(q, k, v, None, 0.3, causal=True)]),
+    }
+    return numbers
+
+
+def _mixed(around: Around, *, causal: bool) -> Numbers:
+    torch.manual_seed(7)
+    with in_float64():
+        place = {"d_model": WIDTH, "n_heads": 2, "max_len": N, "causal": causal}
+        mixer = luna.mixer("linear" if causal else "uniform", around=around, **place)
+    drawn = norm_of(mixer.parameters())
+    by_formula(mixer)
+    x = waves(3, N, WIDTH).requires_grad_()
+    out = mixer.train()(x, mask())
+    (out * waves(*out.shape, shift=2)).sum().backward()
+    gradients = [p.grad for p in (x, *mixer.parameters()) if p.grad is not None]
+    return {"drawn": drawn, "out": out.flatten().tolist()[:16], "gradients": norm_of(gradients)}
 
 
 EMBEDDINGS: dict[str, tuple[Style, int]] = {

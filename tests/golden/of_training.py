@@ -147,8 +147,9 @@ def _chosen(scores: list[float], measure: str, after: float) -> Numbers:
 
 def _reported(rule: str) -> Numbers:
     """A whole run on the bundled miniature of ListOps."""
-    with tempfile.TemporaryDirectory() as place, in_float64():
-        run = replace(small(rule, "protocol.recipe.lr=0.03"), data_dir=place, runs_dir=place)
+    words = (rule, "protocol.recipe.lr=0.03", "trainer.precision=64-true")
+    with tempfile.TemporaryDirectory() as place:
+        run = replace(small(*words), data_dir=place, runs_dir=place)
         record = read_json(runner.train(run))
     assert record is not None
     stages = {

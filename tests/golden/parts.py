@@ -11,6 +11,7 @@ from .compare import Numbers
 PARTS_MEASURED: dict[str, Callable[[], Numbers]] = {
     "backbone": of_network.backbone,
     "embedding": of_network.embedding,
+    "projections": of_network.projections,
     "optimizer": of_steps.optimizer,
     "schedule": of_steps.schedule,
     "step": of_training.step,

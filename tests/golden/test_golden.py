@@ -55,3 +55,11 @@ def test_after_an_integer_was_raised_its_file_is_written_again(monkeypatch: pyte
     )
     monkeypatch.setitem(PARTS, "step", replace(PARTS["step"], numerics=3))
     assert "numerics of the step is 3, and 1" in catalogue.problem("softmax")
+
+
+def test_a_part_that_is_declared_later_makes_no_file_stale(monkeypatch: pytest.MonkeyPatch):
+    kept = compare.kept("linear")
+    assert kept is not None
+    del kept["numerics"]["step"]
+    monkeypatch.setattr(compare, "kept", lambda name: kept)
+    assert catalogue.stale("linear") == ""

@@ -8,8 +8,10 @@ import pytest
 
 import luna
 from lra.base import groups, versions
+from lra.base.versions import numerics_of
 from lra.base.yaml_data import read_yaml
 from lra.settings.experiment import identity_of
+from luna.linear import KernelAttention
 
 
 def test_only_raised_numerics_are_part_of_an_identity():
@@ -54,3 +56,12 @@ def test_an_added_option_has_the_value_of_before_as_its_default(name: str):
     for option, value in luna.get(name).added.items():
         assert options[option].default in (value, inspect.Parameter.empty)
         assert configured.get(option, value) == value
+
+
+def test_an_integer_in_a_shared_class_counts_for_all_its_methods(monkeypatch):
+    """And beside one of their own."""
+    linear, luna_, softmax = (luna.get(name) for name in ("linear", "luna", "softmax"))
+    monkeypatch.setattr(KernelAttention, "numerics", 2, raising=False)
+    monkeypatch.setattr(luna_, "numerics", 3)
+    assert [cls.version() for cls in (softmax, linear, luna_)] == [1, 2, 4]
+    assert numerics_of("linear", [])["attention"] == 2
