@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 python=$PWD/.venv/bin/python
 
 # The tests that compare floating-point numbers, and those that meet files, users and processes.
-numbers=(tests/luna/test_*.py tests/luna/attention tests/luna/kernels tests/lra/model tests/lra/training/test_optim.py
+numbers=(tests/golden/test_golden.py tests/luna/test_*.py tests/luna/attention tests/luna/kernels tests/lra/model tests/lra/training/test_optim.py
          tests/lra/data/*/test_generator.py tests/lra/data/test_image.py tests/lra/report/test_stats.py
          tests/lra/training/test_run.py::test_the_first_losses_are_the_golden_ones)
 surroundings=(tests/lra/data tests/lra/report tests/lra/training/test_run.py tests/lra/training/test_checkpoints.py

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import pytorch_lightning as pl
 import torch
 
 from lra.base.disk import read_json
+from lra.base.versions import PARTS
 from lra.runs.folder import read_metrics
 from lra.settings.compose import Run, compose
 from lra.training import run as runner
 from lra.training.checkpoints import Checkpoints
 
-from ..conftest import SMALL
+from ..conftest import SMALL, start
 
 
 class Killed(BaseException):
@@ -105,6 +108,31 @@ def test_a_run_interrupted_with_other_code_is_begun_anew(small, reference, monke
     assert "resuming" not in said
     assert_same(done, reference)
     assert content == {file: file.read_bytes() for file in older.rglob("*.*")}
+
+
+@pytest.mark.rest
+def test_a_killed_run_is_not_continued_over_a_raised_integer(small, overrides, monkeypatch, capsys):
+    """By kill -9. Its checkpoint is kept, and goes on when the integer is what it was."""
+    steps, raised = "protocol.recipe.steps=400", replace(PARTS["step"], numerics=2)
+    killed, runs = start("train.py", *overrides, steps), Path(small().runs_dir)
+    while not (begun := [*runs.rglob("last.ckpt")]) and killed.poll() is None:
+        time.sleep(0.005)
+    killed.kill()
+    killed.wait()
+    [older] = (checkpoint.parents[1] for checkpoint in begun)
+    assert not (older / "result.json").exists()
+    before = (older / "checkpoints/last.ckpt").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setitem(PARTS, "step", raised)
+        done = runner.train(small(steps)).parent
+    said = capsys.readouterr().out
+    assert f"numerics of the step is 2, and was 1: beginning anew, {older} is kept" in said
+    assert "resuming" not in said
+    assert done.parent.name != older.parent.name
+    assert (done / "result.json").exists()
+    assert (older / "checkpoints/last.ckpt").read_bytes() == before
+    assert runner.train(small(steps)).parent == older
+    assert "resuming at step" in capsys.readouterr().out
 
 
 def test_a_finished_run_is_not_trained_again(small, capsys, monkeypatch):
