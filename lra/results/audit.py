@@ -247,11 +247,7 @@ def _copied_answers(records: Sequence[Record]) -> Problems:
             origin = r["seed"], options, r["data.fingerprint"], *decisive
             there, other = first.setdefault(digest, (origin, r))
             if origin != there and len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
-                yield (
-                    r,
-                    f"its answers are those of another run, {other.run}; where two methods are one "
-                    "function, name one of the two in excluded.yaml",
-                )
+                yield r, f"its answers are those of another run, {other.run}"
 
 
 # ---------------------------------------------------------------------- with data and network

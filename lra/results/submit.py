@@ -3,7 +3,6 @@ name. What can be wrong with them is refused here and, by the same function, in 
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,6 @@ from lra.base.disk import disk_errors
 from lra.base.errors import UserError
 from lra.data.store import lock, new_folder
 from lra.results import audit
-from lra.results.excluded import FILE, without_excluded
 from lra.results.export import export, targets
 from lra.results.record import SUBMITTED, Record, read_all
 
@@ -38,10 +36,10 @@ def submit(source: Path, into: Path, name: str | None, data_dir: Path) -> Path:
     with lock(folder, f"another process writes {folder}; waiting for it"):
         if folder.exists():
             raise UserError(f"{folder} is there already: give another --name")
-        records, others = read_all([source]), read_all([into.parent], quiet=True)
+        records, others = read_all([source]), read_all([into.parent])
         if not records:
             raise UserError(f"{source} holds no record: write some with lra records export")
-        refuse_submission(records, others, folder)
+        refuse_submission(records, others)
         counts = audit.check_records(records, data_dir)
         text = _report(name, records, others, counts)
         with disk_errors(folder), new_folder(folder) as partial:
@@ -50,12 +48,9 @@ def submit(source: Path, into: Path, name: str | None, data_dir: Path) -> Path:
     return folder / REPORT
 
 
-def refuse_submission(records: Sequence[Record], others: Sequence[Record], folder: Path) -> None:
-    """UserError with everything for which records that lie in `folder` are not taken."""
-    audit.refuse(
-        [*_incomplete(records), *_left_out(records, folder), *_twice(records, others)]
-        or audit.beside(records, others)
-    )
+def refuse_submission(records: Sequence[Record], others: Sequence[Record]) -> None:
+    """UserError with everything for which records are not taken beside others."""
+    audit.refuse([*_incomplete(records), *_twice(records, others)] or audit.beside(records, others))
 
 
 def _incomplete(records: Iterable[Record]) -> Iterator[tuple[Record, str]]:
@@ -68,12 +63,6 @@ def _incomplete(records: Iterable[Record]) -> Iterator[tuple[Record, str]]:
             yield record, f"its metric, {record['metric.name']}, is not known here"
         if (attempt := record.get("attempt", 1)) > 1:
             yield record, f"it is attempt {attempt} of its run: send the first, which counts"
-
-
-def _left_out(records: Sequence[Record], folder: Path) -> Iterator[tuple[Record, str]]:
-    there = [dataclasses.replace(r, path=folder / r.path.name) for r in records]
-    kept = {r.run for r in without_excluded(there, quiet=True)}
-    yield from ((r, f"{FILE} leaves this run out") for r in records if r.run not in kept)
 
 
 def _twice(records: Sequence[Record], others: Sequence[Record]) -> Iterator[tuple[Record, str]]:
