@@ -12,11 +12,9 @@ import contextlib
 import itertools
 import json
 import math
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,6 @@ from lra.runs.folder import RESULT
 from lra.runs.schema import CONVERSION, TRAINING
 
 PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
-CLOCKS = timedelta(days=1)  # by which those of two machines may differ
 DISTINCT = 10  # of fewer different log-probabilities two runs may have the same by chance
 SAME_NUMBERS = ("evaluate", "chunk")  # options of how something is computed, not of what
 
@@ -68,7 +65,6 @@ def _alone(records: Sequence[Record]) -> Problems:
 
 
 def _together(records: Sequence[Record]) -> Problems:
-    yield from _impossible_times(records)
     yield from _other_labels(records)
     yield from _copied_answers(records)
 
@@ -198,31 +194,6 @@ def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iter
 
 
 # ---------------------------------------------------------------------- beside other records
-
-
-def _impossible_times(records: Sequence[Record]) -> Problems:
-    committed, now = _commit_times(), datetime.now(UTC)
-    for r in records:
-        if r.finished and r.finished > now + CLOCKS:
-            yield r, f"it finished in the future, at {r.finished}"
-        if r.finished and r.finished < committed.get(r.get("git.revision"), r.finished) - CLOCKS:
-            yield r, f"it finished at {r.finished}, before its code was written"
-    dated = sorted(((r.key, r.finished, r) for r in records if r.finished), key=lambda x: x[0])
-    for (key, first, r), (later, second, after) in itertools.pairwise(dated):
-        if key[:3] == later[:3] and key[3] < later[3] and second < first:
-            yield after, f"it finished before the attempt that it repeats, {r.run}"
-
-
-def _commit_times() -> dict[str, datetime]:
-    """Look up when each revision was committed, as far as this checkout has them."""
-    here = str(Path(__file__).parent)
-    command = ["git", "--no-optional-locks", "-C", here, "rev-list", "--all", "--timestamp"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    pairs = (line.split() for line in done.stdout.splitlines())
-    return {revision: datetime.fromtimestamp(int(time), UTC) for time, revision in pairs}
 
 
 def _other_labels(records: Sequence[Record]) -> Problems:
