@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -81,7 +81,6 @@ class RunFolder:
         self.answers = self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
         self._started, self._updated = time.time(), 0.0
-        self._lock: IO[Any] | None = None  # the open file
         self._begun = self._first_begun()
 
     def _finished(self, folder: Path) -> bool:
@@ -152,7 +151,6 @@ class RunFolder:
                     )
                 print(f"{self.path}{LOCKED}: waiting for it", flush=True)
                 take_lock(handle, self.path, wait=True)
-            self._lock = handle
             yield
 
     def begin(self) -> None:
@@ -182,8 +180,6 @@ class RunFolder:
     def progress(self, step: int, steps: int) -> None:
         if time.monotonic() - self._updated > PROGRESS_EVERY:
             self._updated = time.monotonic()
-            if self._lock and not os.fstat(self._lock.fileno()).st_nlink:  # a second run may begin
-                raise UserError(f"the lock of {self.path} was removed while it ran: run it again")
             self.set_status("running", step=step, steps=steps)
 
     def code_facts(self) -> dict[str, Any]:
