@@ -40,12 +40,12 @@ Problems = Iterable[tuple[Record, str]]
 
 def refuse_contradictions(records: Sequence[Record]) -> None:
     """UserError with every record that contradicts itself, its answers or other records."""
-    refuse(itertools.chain(_alone(records), _together(records)))
+    refuse(itertools.chain(_alone(records), _other_labels(records)))
 
 
 def without_contradictions(records: Sequence[Record]) -> list[Record]:
     """Leave those records out, and say so."""
-    for problems in (_alone, _together):
+    for problems in (_alone, _other_labels):
         reasons: dict[int, str] = {}
         for record, reason in problems(records):
             reasons.setdefault(id(record), f"left out: {record.where} cannot be right: {reason}")
@@ -64,15 +64,10 @@ def _alone(records: Sequence[Record]) -> Problems:
             yield record, str(error)
 
 
-def _together(records: Sequence[Record]) -> Problems:
-    yield from _other_labels(records)
-    yield from _copied_answers(records)
-
-
 def beside(records: Sequence[Record], others: Sequence[Record]) -> Problems:
     """Find those of the records that cannot be right beside others, which can."""
     ours = {id(record) for record in records}
-    found = _together([*others, *records])
+    found = _other_labels([*others, *records])
     return [(record, reason) for record, reason in found if id(record) in ours]
 
 
@@ -207,18 +202,32 @@ def _other_labels(records: Sequence[Record]) -> Problems:
             yield r, "its labels are not those of other runs on the same data"
 
 
-def _copied_answers(records: Sequence[Record]) -> Problems:
-    """Find runs whose answers are, to the last log-probability, those of a run of another seed,
-    method, option, model, recipe or data set. Where a network is sure of everything they may be."""
+def equal_answers(records: Sequence[Record], others: Sequence[Record] = ()) -> Iterator[str]:
+    """Say which of the records have, to the last log-probability, the answers of a run of another
+    seed, method, option, model, recipe or data set. It may be a copy by mistake, so people should
+    look; it may be right, so nothing is refused. A network that is sure of everything is not
+    named."""
     first: dict[str, tuple[Any, Record]] = {}
-    for r in records:
-        if digest := r.get("answers.packed"):
-            options = {k: v for k, v in r["attention"].items() if k not in SAME_NUMBERS}
-            decisive = (r.get(f"settings.{key}") for key in ("model", "protocol.recipe"))
-            origin = r["seed"], options, r["data.fingerprint"], *decisive
-            there, other = first.setdefault(digest, (origin, r))
-            if origin != there and len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
-                yield r, f"its answers are those of another run, {other.run}"
+    ours = {id(record) for record in records}
+    for r in [*others, *records]:
+        if (digest := r.get("answers.packed")) is None:
+            continue
+        origin = _origin(r)
+        there, other = first.setdefault(digest, (origin, r))
+        if id(r) not in ours or origin == there:
+            continue
+        if len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
+            yield (
+                f"note: the answers of {r.where} are, to the last digit, those of {other.where}: "
+                "one is a copy, or both compute the same function"
+            )
+
+
+def _origin(record: Record) -> tuple[Any, ...]:
+    """What makes a run's answers its own."""
+    options = {k: v for k, v in record["attention"].items() if k not in SAME_NUMBERS}
+    decisive = (record.get(f"settings.{key}") for key in ("model", "protocol.recipe"))
+    return record["seed"], options, record["data.fingerprint"], *decisive
 
 
 # ---------------------------------------------------------------------- with data and network

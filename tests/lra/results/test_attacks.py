@@ -261,33 +261,6 @@ def test_a_lone_conversion_has_the_labels_of_its_task(
         audit.check_records([record], tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize("of", ["seed", "method", "option"])
-def test_one_runs_answers_are_no_other_runs(proof, of: str):
-    logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
-    answers = Classes(10).store(logits, torch.arange(2000) % 10)
-    same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
-    other = {
-        "seed": {"seed": 2},
-        "method": {"attention": "linear"},
-        "option": {"options": {"M": 64}},
-    }
-    runs = [proof(**same), proof(**same, **other[of])]
-    with pytest.raises(UserError, match=f"its answers are those of another run, {runs[0].run}"):
-        audit.refuse_contradictions(runs)
-
-
-def test_another_evaluation_of_the_same_function_may_answer_alike(proof):
-    logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
-    answers = Classes(10).store(logits, torch.arange(2000) % 10)
-    same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
-    runs = [proof(**same, options={"evaluate": how}) for how in ("exact", "pieces")]
-    audit.refuse_contradictions(runs)
-
-
-def test_networks_that_are_sure_of_all_may_answer_alike(proof):
-    audit.refuse_contradictions([proof(), proof(seed=2)])
-
-
 @pytest.mark.parametrize("log_p", [-1.0, 60000.0, float("nan")])
 def test_impossible_probabilities_are_refused(tmp_path: Path, log_p: float):
     stored = answered(200, 500)
