@@ -20,8 +20,8 @@ def export(
     sources_of: Mapping[Path, Sequence[str | Path]], *, replace: bool = False
 ) -> dict[str, list[Record]]:
     """Add the records of files and folders, with their answers, to files of sweeps, all or none of
-    them. A run that is there stays as it is: nobody can repeat a run, or forge its times, until it
-    has another outcome. With `replace` it is replaced.
+    them. A run that is there stays as it is, whatever the times of another outcome say. With
+    `replace` it is replaced.
 
     Returns them sorted into `new`, `known` (already there) and `other` (already there with another
     outcome).
