@@ -21,13 +21,13 @@ from lra.data import hunt, rules
 from lra.data.store import lock, new_folder
 from lra.report.commands import tables_of, texts_of
 from lra.report.table import Table
-from lra.results import excluded
+from lra.results.first_versions import RECORDS
 from lra.results.frame import MAIN
 from lra.results.record import UNKNOWN, paths
 from lra.runs.schema import TRAINING
 
 LICENSE = "apache-2.0"  # of this project
-COPIED = (excluded.FILE, rules.FILE, hunt.FILE, "tables.yaml")
+COPIED = (rules.FILE, hunt.FILE, "tables.yaml")
 CARD = """\
 ---
 license: {license}
@@ -50,7 +50,6 @@ beside them the answers. {answers} runs have no answers, {code} no hash of their
 | `protocols/` | how they were trained: the settings of each protocol by task, from the records |
 | `tables/`, `index.html` | {tables} tables in Markdown, CSV and LaTeX, and all on one page |
 | `rules.jsonl`, `hunts.jsonl` | what rules that understand nothing score on the same data |
-| `excluded.yaml` | records that no table shows, each with its reason |
 
 ## Check it
 
@@ -83,7 +82,7 @@ def export_all(a: argparse.Namespace) -> None:
 def _fill(
     folder: Path, results: Path, runs: pd.DataFrame, tables: list[Table], license: str
 ) -> None:
-    records = results / excluded.RECORDS
+    records = results / RECORDS
     files = [*paths(records), *(results / name for name in COPIED)]
     files += [path.with_suffix(".npz") for path in paths(records)]
     for file in [file for file in files if file.exists()]:

@@ -239,7 +239,7 @@ def _records(source: Mapping[str, Any], tables: Sequence[Table], results: Path) 
 @functools.lru_cache(maxsize=1)
 def _all_runs(place: Path, times: tuple[int, ...]) -> pd.DataFrame:
     """The runs below a folder, read again where a file has changed since."""
-    return frame_of(read_all([place], quiet=True))
+    return frame_of(read_all([place]))
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any], Sequence[Table], Path], Value]] = {

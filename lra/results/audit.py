@@ -12,11 +12,9 @@ import contextlib
 import itertools
 import json
 import math
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,6 @@ from lra.runs.folder import RESULT
 from lra.runs.schema import CONVERSION, TRAINING
 
 PROVEN, RECOMPUTED, TRUSTED = "proven", "recomputed", "trusted"
-CLOCKS = timedelta(days=1)  # by which those of two machines may differ
 DISTINCT = 10  # of fewer different log-probabilities two runs may have the same by chance
 SAME_NUMBERS = ("evaluate", "chunk")  # options of how something is computed, not of what
 
@@ -43,12 +40,12 @@ Problems = Iterable[tuple[Record, str]]
 
 def refuse_contradictions(records: Sequence[Record]) -> None:
     """UserError with every record that contradicts itself, its answers or other records."""
-    refuse(itertools.chain(_alone(records), _together(records)))
+    refuse(itertools.chain(_alone(records), _other_labels(records)))
 
 
 def without_contradictions(records: Sequence[Record]) -> list[Record]:
     """Leave those records out, and say so."""
-    for problems in (_alone, _together):
+    for problems in (_alone, _other_labels):
         reasons: dict[int, str] = {}
         for record, reason in problems(records):
             reasons.setdefault(id(record), f"left out: {record.where} cannot be right: {reason}")
@@ -67,16 +64,10 @@ def _alone(records: Sequence[Record]) -> Problems:
             yield record, str(error)
 
 
-def _together(records: Sequence[Record]) -> Problems:
-    yield from _impossible_times(records)
-    yield from _other_labels(records)
-    yield from _copied_answers(records)
-
-
 def beside(records: Sequence[Record], others: Sequence[Record]) -> Problems:
     """Find those of the records that cannot be right beside others, which can."""
     ours = {id(record) for record in records}
-    found = _together([*others, *records])
+    found = _other_labels([*others, *records])
     return [(record, reason) for record, reason in found if id(record) in ours]
 
 
@@ -200,31 +191,6 @@ def _differ(what: str, stated: float, computed: float, tolerance: float) -> Iter
 # ---------------------------------------------------------------------- beside other records
 
 
-def _impossible_times(records: Sequence[Record]) -> Problems:
-    committed, now = _commit_times(), datetime.now(UTC)
-    for r in records:
-        if r.finished and r.finished > now + CLOCKS:
-            yield r, f"it finished in the future, at {r.finished}"
-        if r.finished and r.finished < committed.get(r.get("git.revision"), r.finished) - CLOCKS:
-            yield r, f"it finished at {r.finished}, before its code was written"
-    dated = sorted(((r.key, r.finished, r) for r in records if r.finished), key=lambda x: x[0])
-    for (key, first, r), (later, second, after) in itertools.pairwise(dated):
-        if key[:3] == later[:3] and key[3] < later[3] and second < first:
-            yield after, f"it finished before the attempt that it repeats, {r.run}"
-
-
-def _commit_times() -> dict[str, datetime]:
-    """Look up when each revision was committed, as far as this checkout has them."""
-    here = str(Path(__file__).parent)
-    command = ["git", "--no-optional-locks", "-C", here, "rev-list", "--all", "--timestamp"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    pairs = (line.split() for line in done.stdout.splitlines())
-    return {revision: datetime.fromtimestamp(int(time), UTC) for time, revision in pairs}
-
-
 def _other_labels(records: Sequence[Record]) -> Problems:
     labels_of: dict[Any, str] = {}
     for r in records:
@@ -236,22 +202,32 @@ def _other_labels(records: Sequence[Record]) -> Problems:
             yield r, "its labels are not those of other runs on the same data"
 
 
-def _copied_answers(records: Sequence[Record]) -> Problems:
-    """Find runs whose answers are, to the last log-probability, those of a run of another seed,
-    method, option, model, recipe or data set. Where a network is sure of everything they may be."""
+def equal_answers(records: Sequence[Record], others: Sequence[Record] = ()) -> Iterator[str]:
+    """Say which of the records have, to the last log-probability, the answers of a run of another
+    seed, method, option, model, recipe or data set. It may be a copy by mistake, so people should
+    look; it may be right, so nothing is refused. A network that is sure of everything is not
+    named."""
     first: dict[str, tuple[Any, Record]] = {}
-    for r in records:
-        if digest := r.get("answers.packed"):
-            options = {k: v for k, v in r["attention"].items() if k not in SAME_NUMBERS}
-            decisive = (r.get(f"settings.{key}") for key in ("model", "protocol.recipe"))
-            origin = r["seed"], options, r["data.fingerprint"], *decisive
-            there, other = first.setdefault(digest, (origin, r))
-            if origin != there and len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
-                yield (
-                    r,
-                    f"its answers are those of another run, {other.run}; where two methods are one "
-                    "function, name one of the two in excluded.yaml",
-                )
+    ours = {id(record) for record in records}
+    for r in [*others, *records]:
+        if (digest := r.get("answers.packed")) is None:
+            continue
+        origin = _origin(r)
+        there, other = first.setdefault(digest, (origin, r))
+        if id(r) not in ours or origin == there:
+            continue
+        if len(np.unique(getattr(r.answers, "log_p", ()))) >= DISTINCT:
+            yield (
+                f"note: the answers of {r.where} are, to the last digit, those of {other.where}: "
+                "one is a copy, or both compute the same function"
+            )
+
+
+def _origin(record: Record) -> tuple[Any, ...]:
+    """What makes a run's answers its own."""
+    options = {k: v for k, v in record["attention"].items() if k not in SAME_NUMBERS}
+    decisive = (record.get(f"settings.{key}") for key in ("model", "protocol.recipe"))
+    return record["seed"], options, record["data.fingerprint"], *decisive
 
 
 # ---------------------------------------------------------------------- with data and network

@@ -189,6 +189,8 @@ def _check(arguments: argparse.Namespace) -> None:
     )
     for record, first in other_outcomes(records):
         print(printable(f"  {record.where} has another outcome than {first.where}, which counts"))
+    for note in audit.equal_answers(records):
+        print(printable(f"  {note}"))
 
 
 def _submit(arguments: argparse.Namespace) -> None:

@@ -11,7 +11,6 @@ from lra.base.errors import UserError
 from lra.data.store import lock
 from lra.metrics.answers import Answers
 from lra.results import audit
-from lra.results.excluded import without_excluded
 from lra.results.record import Record, lines_of, load_records, paths, read_sweep
 from lra.runs.answers import write_answers
 from lra.runs.schema import TRAINING
@@ -21,8 +20,8 @@ def export(
     sources_of: Mapping[Path, Sequence[str | Path]], *, replace: bool = False
 ) -> dict[str, list[Record]]:
     """Add the records of files and folders, with their answers, to files of sweeps, all or none of
-    them. A run that is there stays as it is: nobody can repeat a run, or forge its times, until it
-    has another outcome. With `replace` it is replaced.
+    them. A run that is there stays as it is, whatever the times of another outcome say. With
+    `replace` it is replaced.
 
     Returns them sorted into `new`, `known` (already there) and `other` (already there with another
     outcome).
@@ -54,8 +53,7 @@ def _merge(incoming: Mapping[Path, list[Record]], *, replace: bool) -> dict[str,
                 by_key[record.key] = record
         merged[target] = sorted(by_key.values(), key=lambda r: r.order)
     # A copy of a run that is there may only show beside it that it cannot be right.
-    everything = [r for records in merged.values() for r in records]
-    audit.refuse_contradictions(without_excluded(everything, quiet=True))
+    audit.refuse_contradictions([r for records in merged.values() for r in records])
     for target, records in merged.items():
         _write(target, records, replaced=[r for r in there[target] if r not in records])
     return sorted_out

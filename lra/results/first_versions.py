@@ -17,10 +17,9 @@ from pydantic import TypeAdapter
 
 from lra.base.errors import readable, refuse_steering
 from lra.base.yaml_data import read_yaml
-from lra.results.excluded import RECORDS
 from lra.runs.facts import Name
 
-FILE = "numerics.yaml"  # beside the folder of records
+FILE, RECORDS = "numerics.yaml", "records"  # side by side in a folder of results
 
 
 def first_versions(path: Path) -> frozenset[str]:

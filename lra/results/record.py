@@ -31,8 +31,7 @@ from lra.base.errors import UserError, nearest, printable, readable
 from lra.base.versions import ATTENTION
 from lra.metrics.answers import Answers
 from lra.metrics.words import text_of
-from lra.results.excluded import RECORDS, without_excluded
-from lra.results.first_versions import first_versions
+from lra.results.first_versions import RECORDS, first_versions
 from lra.runs.answers import read_answers
 from lra.runs.facts import find_fact, flat
 from lra.runs.folder import RESULT, TEACHER
@@ -201,12 +200,9 @@ def first_finished(records: Iterable[Record], *, same: int = 3) -> list[Record]:
     return sorted(first.values(), key=lambda r: r.order)
 
 
-def read_all(
-    places: Iterable[str | Path], *, skip: bool = False, quiet: bool = False
-) -> list[Record]:
-    """Read every record in these files and folders, a run as often as it is there, but those that
-    excluded.yaml leaves out. With `skip` what is damaged is left out, too. A line says so, but
-    with `quiet` where an earlier reading has."""
+def read_all(places: Iterable[str | Path], *, skip: bool = False) -> list[Record]:
+    """Read every record in these files and folders, a run as often as it is there. With `skip` what
+    is damaged is left out, and a line says so."""
     records: list[Record] = []
     for place in map(Path, places):
         if not place.exists():
@@ -218,7 +214,7 @@ def read_all(
                     records += read_sweep(path, skip=skip)
                 else:
                     records.append(read_record(path))
-    return without_excluded(records, quiet=quiet)
+    return records
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@ name. What can be wrong with them is refused here and, by the same function, in 
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,10 +13,9 @@ import numpy as np
 import luna
 from lra.base.code import UNKNOWN
 from lra.base.disk import disk_errors
-from lra.base.errors import UserError
+from lra.base.errors import UserError, printable
 from lra.data.store import lock, new_folder
 from lra.results import audit
-from lra.results.excluded import FILE, without_excluded
 from lra.results.export import export, targets
 from lra.results.record import SUBMITTED, Record, read_all
 
@@ -38,23 +36,25 @@ def submit(source: Path, into: Path, name: str | None, data_dir: Path) -> Path:
     with lock(folder, f"another process writes {folder}; waiting for it"):
         if folder.exists():
             raise UserError(f"{folder} is there already: give another --name")
-        records, others = read_all([source]), read_all([into.parent], quiet=True)
+        records, others = read_all([source]), read_all([into.parent])
         if not records:
             raise UserError(f"{source} holds no record: write some with lra records export")
-        refuse_submission(records, others, folder)
+        refuse_submission(records, others)
         counts = audit.check_records(records, data_dir)
-        text = _report(name, records, others, counts)
+        notes = [*audit.equal_answers(records, others)]
+        for note in notes:
+            print(printable(note))
+        text = _report(name, records, others, counts, notes)
         with disk_errors(folder), new_folder(folder) as partial:
             export(targets([source], partial))
             (partial / REPORT).write_text(text, encoding="utf-8")
     return folder / REPORT
 
 
-def refuse_submission(records: Sequence[Record], others: Sequence[Record], folder: Path) -> None:
-    """UserError with everything for which records that lie in `folder` are not taken."""
+def refuse_submission(records: Sequence[Record], others: Sequence[Record]) -> None:
+    """UserError with everything for which records are not taken beside others."""
     audit.refuse(
-        [*_incomplete(records), *_left_out(records, folder), *_twice(records, others)]
-        or audit.beside(records, others)
+        [*_incomplete(records), *_there_already(records, others)] or audit.beside(records, others)
     )
 
 
@@ -70,26 +70,15 @@ def _incomplete(records: Iterable[Record]) -> Iterator[tuple[Record, str]]:
             yield record, f"it is attempt {attempt} of its run: send the first, which counts"
 
 
-def _left_out(records: Sequence[Record], folder: Path) -> Iterator[tuple[Record, str]]:
-    there = [dataclasses.replace(r, path=folder / r.path.name) for r in records]
-    kept = {r.run for r in without_excluded(there, quiet=True)}
-    yield from ((r, f"{FILE} leaves this run out") for r in records if r.run not in kept)
-
-
-def _twice(records: Sequence[Record], others: Sequence[Record]) -> Iterator[tuple[Record, str]]:
-    """Find a run that is there already, and answers that are those of another seed to the last
-    bit. Where a network gives one answer to everything, they may be."""
-    runs, answers = dict[object, Record](), dict[str, Record]()
+def _there_already(
+    records: Sequence[Record], others: Sequence[Record]
+) -> Iterator[tuple[Record, str]]:
+    runs = dict[object, Record]()
     ours = {id(record) for record in records}
     for record in [*others, *records]:
-        if (first := runs.setdefault(record.key[:3], record)) is not record and id(record) in ours:
+        first = runs.setdefault(record.key[:3], record)
+        if first is not record and id(record) in ours:
             yield record, f"it is the run of {first.where}"
-            continue
-        digest = record.get("answers.packed")
-        if digest is None or (same := answers.setdefault(digest, record)) is record:
-            continue
-        if same["seed"] != record["seed"] and id(record) in ours and not is_constant(record):
-            yield record, f"its answers are, bit by bit, those of {same.where}"
 
 
 def is_constant(record: Record) -> bool:
@@ -102,7 +91,11 @@ def is_constant(record: Record) -> bool:
 
 
 def _report(
-    name: str, records: Sequence[Record], others: Sequence[Record], counts: Counter[str]
+    name: str,
+    records: Sequence[Record],
+    others: Sequence[Record],
+    counts: Counter[str],
+    notes: Sequence[str],
 ) -> str:
     """What a maintainer reads first."""
     known = {record.code for record in others}
@@ -114,6 +107,7 @@ def _report(
         "by code of which there are other records": sum(r.code in known for r in records),
         "by code with changes that were not committed": changed,
         "one answer to everything": sum(map(is_constant, records)),
+        "the answers of another run, to the last digit": len(notes),
     }
     head = ["task", "attention", "seed", "score", "constant answer", "code", "device", "run"]
     rows = [

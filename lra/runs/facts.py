@@ -29,9 +29,10 @@ def _as_it_was(value: Any, check: Callable[[Any], float]) -> Any:
 
 
 def read_time(text: Any) -> datetime:
-    """Read a date and a time of this century; Python alone would take weeks, pandas would not."""
+    """Read a date and a time of this century. Python alone would take weeks and all years to 9999;
+    pandas would not, and tables sort by it."""
     time = datetime.fromisoformat(text)
-    if not DATED.match(text) or time.year < 2000:
+    if not DATED.match(text) or not 2000 <= time.year < 2100:
         raise ValueError(f"{text!r:.40} is no time of a run")
     return time
 

@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -80,8 +80,7 @@ class RunFolder:
         self.status_file, self.result_file = self.path / "status.json", self.path / self._result
         self.answers = self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))
-        self._started, self._since, self._updated = time.time(), time.monotonic(), 0.0
-        self._lock: IO[Any] | None = None  # the open file
+        self._started, self._updated = time.time(), 0.0
         self._begun = self._first_begun()
 
     def _finished(self, folder: Path) -> bool:
@@ -131,18 +130,12 @@ class RunFolder:
         return None
 
     def _first_begun(self) -> float:
-        """When an earlier process began the run. If the clock was set back since, it is so long ago
-        as that process worked: a run cannot take longer than from its start to its end."""
+        """When the first process began the run, where a later one resumes it."""
         status = read_json(self.status_file) or {}
         if "begun" not in status:
             return self._started
         with readable(self.status_file, "remove it"):
-            begun = datetime.fromisoformat(status["begun"]).timestamp()
-            return min(begun, self._started - status.get("lasted", 0))
-
-    def _now(self) -> float:
-        """The time; it goes on where the clock is set back while the run works."""
-        return max(time.time(), self._started + time.monotonic() - self._since)
+            return datetime.fromisoformat(status["begun"]).timestamp()
 
     @contextlib.contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
@@ -158,7 +151,6 @@ class RunFolder:
                     )
                 print(f"{self.path}{LOCKED}: waiting for it", flush=True)
                 take_lock(handle, self.path, wait=True)
-            self._lock = handle
             yield
 
     def begin(self) -> None:
@@ -181,7 +173,6 @@ class RunFolder:
             "host": socket.gethostname(),
             "begun": _written(self._begun),
             "started": _written(self._started),
-            "lasted": round(self._now() - self._begun),  # seconds
         } | facts
         with writing(self.path):
             write_json(self.status_file, {"status": status, "updated": time.strftime(TIME)} | facts)
@@ -189,8 +180,6 @@ class RunFolder:
     def progress(self, step: int, steps: int) -> None:
         if time.monotonic() - self._updated > PROGRESS_EVERY:
             self._updated = time.monotonic()
-            if self._lock and not os.fstat(self._lock.fileno()).st_nlink:  # a second run may begin
-                raise UserError(f"the lock of {self.path} was removed while it ran: run it again")
             self.set_status("running", step=step, steps=steps)
 
     def code_facts(self) -> dict[str, Any]:
@@ -198,7 +187,7 @@ class RunFolder:
 
     def facts(self) -> dict[str, Any]:
         """Give what a record says of the run itself, which ends now."""
-        times = {"begun": self._begun, "started": self._started, "finished": self._now()}
+        times = {"begun": self._begun, "started": self._started, "finished": time.time()}
         return {
             "schema": SCHEMA_VERSION,
             "status": "finished",

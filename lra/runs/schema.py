@@ -159,12 +159,6 @@ class Times(Facts):
     started: Time | None = None  # the last time
     finished: Time | None = None  # the first conversions did not record it
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Times:
-        if self.started and self.finished and self.finished < self.started:
-            raise ValueError(f"it finished at {self.finished}, before it started at {self.started}")
-        return self
-
 
 # ---------------------------------------------------------------------- records
 
@@ -316,12 +310,9 @@ class TrainingRecord(RunRecord):
         self._check_counts()
         if self.times.finished is None:
             raise ValueError("times.finished is missing")
-        parts, begun = self.seconds or {}, self.times.begun
-        done, seconds = self.steps_per_second * parts.get("training", 0), sum(parts.values())
+        done = self.steps_per_second * (self.seconds or {}).get("training", 0)
         if done > self.steps * 1.01 + 1:
             raise ValueError(f"its speed and time make {done:.0f} steps, but it has {self.steps}")
-        if begun and seconds > (wall := (self.times.finished - begun).total_seconds()) + 60:
-            raise ValueError(f"it took {seconds:.0f} seconds, but from start to end {wall:.0f}")
         return self
 
     def every_score(self) -> Iterator[tuple[str, float | None]]:

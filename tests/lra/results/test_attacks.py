@@ -19,7 +19,6 @@ from lra.metrics import Answers
 from lra.metrics.target import Classes
 from lra.results import audit
 from lra.results import record as records
-from lra.results.export import export
 from lra.runs.answers import read_answers, write_answers
 from lra.settings.compose import Run
 from lra.settings.experiment import read_experiment
@@ -28,7 +27,6 @@ from lra.training.run import train
 from ..synthetic import Make, add_answers, edit
 from .conftest import answered
 
-BEFORE = {"started": "2026-01-02T00:00:00+0000", "finished": "2026-01-01T00:00:00+0000"}
 REFUSED = [  # when a record is read, whoever made its digest
     ({"schema": 99}, "schema is 99: input should be 2"),
     ({"status": "running"}, "status is 'running': input should be 'finished'"),
@@ -60,6 +58,7 @@ REFUSED = [  # when a record is read, whoever made its digest
     ({"settings__dev": {"score": 99.0}}, "its settings have 'dev', which no run has"),
     ({"protocol__recipe": {"lr": 9.0}}, "its protocol.recipe.lr is not that of its settings"),
     ({"times__finished": "0001-01-01T00:00:00+00:00"}, "is no time of a run"),
+    ({"times__finished": "2999-01-01T00:00:00+00:00"}, "is no time of a run"),
     ({"times__finished": "2026-W30-4T10:00:00+00:00"}, "is no time of a run"),
     ({"run": "another-seed-1"}, "its run is another-seed-1, but it is that of run"),
     ({"data__one.two": 1}, "its key 'one.two' has a dot"),
@@ -72,16 +71,8 @@ REFUSED = [  # when a record is read, whoever made its digest
     ({"data__fingerprint": "another"}, "its settings, data and numerics are those of run"),
     ({"times__finished": "2026-01-01T00:00:00"}, "times.finished is .*: .* timezone"),
     ({"times__finished": "soon"}, "times.finished: Invalid isoformat"),
-    ({"times": BEFORE}, "times: it finished at 2026-01-01.*, before it started"),
     ({"steps_per_second": 80.0}, "its speed and time make 889 steps, but it has 100"),
     ({"steps_per_second": 9.3}, "its speed and time make 103 steps, but it has 100"),
-    (
-        {
-            "times": {"begun": BEFORE["started"], "finished": BEFORE["started"]},
-            "seconds": {"training": 11.0, "evaluation": 90.0},
-        },
-        "it took 101 seconds, but .* end 0",
-    ),
     ({"attention__name": "softmax"}, "its attention is .* but in its settings it is"),
     ({"precision": "bf16-mixed"}, "its precision is 'bf16-mixed', but in its settings it is '32"),
     ({"identity": "0" * 12}, "its settings, data and numerics are those of run"),
@@ -137,10 +128,6 @@ FORGED: list[tuple[dict[str, Any], str]] = [  # which other numbers of the recor
     ({"dev": ON_DEV}, "best dev score is 90, but 40 follows"),
     ({"stages__best__step": 200}, "its best checkpoint is of step 200, but it has 100 steps"),
     ({"stages__last__step": 200}, "its last checkpoint is of step 200, but it has 100 steps"),
-    (
-        {"times": {"begun": BEFORE["started"], "finished": "2999-01-01T00:00:00+0000"}},
-        "in the future",
-    ),
     ({"answers_of_run": answered(40, 200), "stages__best__predicted": None}, "200 answers to 2000"),
 ]
 
@@ -274,44 +261,6 @@ def test_a_lone_conversion_has_the_labels_of_its_task(
         audit.check_records([record], tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize("of", ["seed", "method", "option"])
-def test_one_runs_answers_are_no_other_runs(proof, of: str):
-    logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
-    answers = Classes(10).store(logits, torch.arange(2000) % 10)
-    same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
-    other = {
-        "seed": {"seed": 2},
-        "method": {"attention": "linear"},
-        "option": {"options": {"M": 64}},
-    }
-    runs = [proof(**same), proof(**same, **other[of])]
-    with pytest.raises(UserError, match=f"its answers are those of another run, {runs[0].run}"):
-        audit.refuse_contradictions(runs)
-
-
-def test_another_evaluation_of_the_same_function_may_answer_alike(proof):
-    logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
-    answers = Classes(10).store(logits, torch.arange(2000) % 10)
-    same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
-    runs = [proof(**same, options={"evaluate": how}) for how in ("exact", "pieces")]
-    audit.refuse_contradictions(runs)
-
-
-def test_networks_that_are_sure_of_all_may_answer_alike(proof):
-    audit.refuse_contradictions([proof(), proof(seed=2)])
-
-
-def test_a_repetition_is_not_older_than_what_it_repeats(proof):
-    run = proof()
-    dated = run.facts | {
-        "attempt": 2,
-        "answers": None,
-        "times": {"finished": "1999-01-01T00:00:00+0000"},
-    }
-    with pytest.raises(UserError, match="it finished before the attempt that it repeats"):
-        audit.refuse_contradictions([run, dataclasses.replace(run, facts=dated)])
-
-
 @pytest.mark.parametrize("log_p", [-1.0, 60000.0, float("nan")])
 def test_impossible_probabilities_are_refused(tmp_path: Path, log_p: float):
     stored = answered(200, 500)
@@ -358,10 +307,3 @@ def test_what_settings_and_data_decide_is_computed_again(
     edit(path, score=100.0, **{f"stages__{record['select']}": stage})
     with pytest.raises(UserError, match="its labels are not those of the prepared data"):
         audit.check_records([records.read_record(path)], data_dir)
-
-
-def test_a_run_before_its_code_was_written_is_refused(proof, monkeypatch, tmp_path: Path):
-    record = proof(git={"revision": "abc", "dirty": False})
-    monkeypatch.setattr(audit, "_commit_times", lambda: {"abc": record.finished.replace(year=2027)})
-    with pytest.raises(UserError, match="before its code was written"):
-        export({tmp_path / "out.jsonl": [record.path]})

@@ -4,6 +4,7 @@ lost."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import multiprocessing
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from lra.base.errors import UserError
 from lra.cli import main
 from lra.metrics.target import Classes
 from lra.results import audit
@@ -21,6 +21,13 @@ from lra.runs.answers import write_answers
 
 from ..synthetic import add_answers, edit
 from .conftest import answered
+
+
+def drawn() -> dict[str, Any]:
+    """Answers as a network gives them, with many different log-probabilities."""
+    logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
+    answers = Classes(10).store(logits, torch.arange(2000) % 10)
+    return {"answers_of_run": answers, "hits": int(answers.right.sum())}
 
 
 @pytest.fixture
@@ -86,17 +93,50 @@ def test_a_table_on_the_terminal_leaves_forged_answers_out(proof, runs: Path, ho
     assert other.run in shown.out
 
 
-def test_a_copy_as_another_seed_is_refused_beside_the_run(proof, tmp_path: Path):
-    """Although each by itself could be right: the run there would be refused with it."""
-    logits = torch.randn(2000, 10, generator=torch.Generator().manual_seed(0))
-    answers = Classes(10).store(logits, torch.arange(2000) % 10)
-    same = {"answers_of_run": answers, "hits": int(answers.right.sum())}
-    target = tmp_path / "all.jsonl"
-    export({target: [proof(**same).path]})
-    before = target.read_bytes(), target.with_suffix(".npz").read_bytes()
-    with pytest.raises(UserError, match="its answers are those of another run"):
-        export({target: [proof(**same, seed=77).path]})
-    assert (target.read_bytes(), target.with_suffix(".npz").read_bytes()) == before
+OTHER = {
+    "seed": {"seed": 2},
+    "method": {"attention": "linear"},
+    "option": {"options": {"M": 64}},
+}
+
+
+@pytest.mark.parametrize("of", OTHER)
+def test_equal_answers_are_noted_and_refused_nowhere(proof, tmp_path: Path, of: str, capsys):
+    """Two methods may be one function, as Longformer is softmax on short inputs."""
+    same, records_of = drawn(), tmp_path / "records"
+    one, two = proof(**same), proof(**same, **OTHER[of])
+    for name, run in (("a", one), ("b", two)):
+        export({records_of / f"{name}.jsonl": [run.path]})
+    (tmp_path / "tables.yaml").write_text("- {name: all, title: a}\n", encoding="utf-8")
+    assert main(["table", "--write", "--results", str(tmp_path)]) == 0
+    assert main(["table", "--runs", str(records_of)]) == 0
+    assert "left out" not in capsys.readouterr().err
+    table = (tmp_path / "tables/all.csv").read_text(encoding="utf-8")
+    assert one.run in table
+    assert two.run in table
+    assert main(["records", "check", str(records_of), "--data-dir", "none"]) == 0
+    [note] = [line for line in capsys.readouterr().out.splitlines() if "note: " in line]
+    assert f"the answers of {records_of}/b.jsonl, run {two.run} are" in note
+    assert f"those of {records_of}/a.jsonl, run {one.run}: one is a copy" in note
+
+
+def test_a_changed_answer_among_equal_ones_is_refused(proof, tmp_path: Path, capsys):
+    same, file = drawn(), tmp_path / "all.jsonl"
+    export({file: [proof(**same).path, proof(**same, seed=2).path]})
+    first, second = records.read_sweep(file)
+    log_p = second.answers.log_p.copy()
+    log_p[0] -= 1
+    changed = dataclasses.replace(second.answers, log_p=log_p)
+    write_answers(file.with_suffix(".npz"), {first.run: first.answers, second.run: changed})
+    assert main(["records", "check", str(file), "--data-dir", "none"]) == 2
+    assert "not the answers of the record" in capsys.readouterr().err
+
+
+def test_what_may_be_equal_is_not_noted(proof):
+    """Another evaluation of one function, and networks that are sure of everything."""
+    two_ways = [proof(**drawn(), options={"evaluate": how}) for how in ("exact", "pieces")]
+    assert not [*audit.equal_answers(two_ways)]
+    assert not [*audit.equal_answers([proof(), proof(seed=2)])]
 
 
 def test_a_file_of_no_records_makes_no_table(tmp_path: Path, capsys):

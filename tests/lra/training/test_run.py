@@ -166,20 +166,6 @@ def test_checkpoints_of_different_steps_are_refused(finished, small, monkeypatch
         runner.train(run)
 
 
-def test_a_run_whose_lock_is_removed_stops(small, monkeypatch):
-    """Or a second one could begin beside it."""
-    run, step = small(), runner.LRAModule.training_step
-
-    def unlock(module: Any, *batch: Any) -> Any:
-        (folder_of(run) / "lock").unlink(missing_ok=True)
-        return step(module, *batch)
-
-    monkeypatch.setattr("lra.runs.folder.PROGRESS_EVERY", 0)
-    monkeypatch.setattr(runner.LRAModule, "training_step", unlock)
-    with pytest.raises(UserError, match=r"the lock of .* was removed while it ran"):
-        runner.train(run)
-
-
 def test_two_processes_train_what_one_does(small, train, tmp_path):
     """Over gloo, with the same global batch; without dropout, whose draws are each process's: for
     their sake it is another run, with a row of its own."""
