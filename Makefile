@@ -12,7 +12,7 @@ RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter golden tables pictures docs sheet lint format clean
+.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter golden tables reference pictures docs sheet lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ tables: $(STAMP) ## tables, page and figures of results/ from its records; the c
 	@$(VENV)/bin/lra list --write
 	@$(VENV)/bin/lra figures records
 	@$(VENV)/bin/lra table --write
+
+reference: $(STAMP) ## the times of lra/reference, which `lra plan` shows, from the records of results/
+	@$(PY) scripts/study/step_times.py
 
 pictures: $(STAMP) ## draw the pictures of results/ again: of tables, schemes, and of this study
 	@$(VENV)/bin/lra figures records
