@@ -69,7 +69,7 @@ reference: $(STAMP) ## the times of lra/reference, which `lra plan` shows, from 
 
 pictures: $(STAMP) ## draw the pictures of results/ again: of tables, schemes, and of this study
 	@$(VENV)/bin/lra figures records
-	@$(VENV)/bin/lra figures scheme --out results/figures
+	@$(PY) scripts/study/scheme.py
 	@$(PY) scripts/study/pictures.py
 	@$(PY) scripts/study/theory/trained.py
 

@@ -16,7 +16,6 @@ FIGURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "the figures of results that tables.yaml has a finding for",
         ("--results",),
     ),
-    "scheme": ("scheme.draw", "how LUNA maps features, a command becomes a table, tokens meet", ()),
     "scaling": ("bench.draw", "pictures of lra bench, drawn again", ("files",)),
     "curves": (
         "steps.draw",

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from ..lra.conftest import clone
+from ..lra.figures.conftest import drawn
 
-__all__ = ["clone"]
+__all__ = ["clone", "drawn"]
