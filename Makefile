@@ -12,7 +12,7 @@ RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: no-python help setup demo wheel lock test test-all test-portable test-gpu gpu-quarter golden tables pictures docs sheet lint format clean
+.PHONY: no-python help setup demo wheel lock test test-luna test-lra test-all test-portable test-gpu gpu-quarter golden tables reference pictures docs sheet lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ demo: $(RUN_STAMP) ## train luna, linear and softmax on a small ListOps and prin
 test: $(STAMP) ## run the tests in 6 minutes; all of one method's with K=name
 	@$(PYTEST) $(if $(K),-k '$(K)',$(if $(QUARTER),--quarter $(QUARTER),-m 'not rest'))
 
+test-luna: $(STAMP) ## run the tests of luna/ alone, which need neither lra/ nor configs/
+	@$(PYTEST) tests/luna $(if $(K),-k '$(K)',-m 'not rest')
+
+test-lra: $(STAMP) ## run the tests of lra/ and its golden runs, which need no results/
+	@$(PYTEST) tests/lra tests/golden tests/hydra_plugins $(if $(K),-k '$(K)',-m 'not rest')
+
 test-all: $(STAMP) ## run all tests, those marked rest too
 	@$(PYTEST)
 
@@ -48,7 +54,7 @@ test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	@$(PY) -m pytest -m gpu
 
 gpu-quarter: ## on a GPU, in 9 minutes: its tests, its speed, then full runs; repeat it until none is left
-	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/gpu_quarter.py
+	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) scripts/study/gpu_quarter.py
 
 golden: $(STAMP) ## keep the numbers of methods and parts whose integer was raised; NAME=linear: of one
 	@$(PY) -m tests.golden write $(NAME)
@@ -58,9 +64,12 @@ tables: $(STAMP) ## tables, page and figures of results/ from its records; the c
 	@$(VENV)/bin/lra figures records
 	@$(VENV)/bin/lra table --write
 
+reference: $(STAMP) ## the times of lra/reference, which `lra plan` shows, from the records of results/
+	@$(PY) scripts/study/step_times.py
+
 pictures: $(STAMP) ## draw the pictures of results/ again: of tables, schemes, and of this study
 	@$(VENV)/bin/lra figures records
-	@$(VENV)/bin/lra figures scheme --out results/figures
+	@$(PY) scripts/study/scheme.py
 	@$(PY) scripts/study/pictures.py
 	@$(PY) scripts/study/theory/trained.py
 

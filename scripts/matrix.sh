@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 python=$(command -v "${1:?an interpreter}") torch=${2:?a version of torch}
 shift 2
 name=${*:-the whole suite}
-[ $# != 0 ] || set -- 'tests/test_*.py' tests/luna tests/lra tests/hydra_plugins
+[ $# != 0 ] || set -- tests/luna tests/lra tests/golden tests/hydra_plugins tests/study
 number=$("$python" -c 'import platform; print(platform.python_version())')
 revision=$(git rev-parse --short HEAD)
 pair=${MATRIX:-$PWD/.matrix}/python$number-torch$torch

@@ -29,6 +29,7 @@ import torch
 
 from lra import data
 from lra.base.errors import UserError, first_line
+from lra.bench.elsewhere import elsewhere
 from lra.bench.train import random_batch
 from lra.compute.gate import check_budget
 from lra.data.loader import Loader
@@ -284,6 +285,8 @@ def show_plan(options: Namespace) -> None:
     if known := [group for group, _ in counted if group.known]:
         unknown = sum(group.left for group, _ in counted if not group.known)
         print(totals(known, *jobs_at_once(launcher, left), unknown=unknown))
+    if said := elsewhere(group.run for group in groups):
+        print(said)
     if interrupted:
         raise KeyboardInterrupt
     if groups and not known:

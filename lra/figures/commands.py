@@ -16,7 +16,6 @@ FIGURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "the figures of results that tables.yaml has a finding for",
         ("--results",),
     ),
-    "scheme": ("scheme.draw", "how LUNA maps features, a command becomes a table, tokens meet", ()),
     "scaling": ("bench.draw", "pictures of lra bench, drawn again", ("files",)),
     "curves": (
         "steps.draw",
@@ -51,7 +50,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--teacher": {"type": Path, "required": True, "help": "the softmax model's folder"},
     "--text": {"required": True, "help": "the text that the models read"},
     "--text-pair": {"metavar": "TEXT", "help": "the second text of a pair"},
-    "files": {"type": Path, "nargs": "+", "help": "results/bench/attention-*.json"},
+    "files": {"type": Path, "nargs": "+", "help": "numbers of `lra bench --write` (.json)"},
     "runs": {"type": Path, "nargs": "+", "help": "folders of runs"},
     "folder": {"type": Path, "help": "folder of the run (channels: or model)"},
     "folders": {

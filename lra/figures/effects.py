@@ -10,7 +10,6 @@ import pandas as pd
 
 from lra.figures import points as dots
 from lra.figures import style as look
-from lra.figures.words import TITLES
 from lra.looks import WORDS, in_words, look_of
 from lra.report import render
 from lra.report.effects import AVERAGED
@@ -36,7 +35,9 @@ def draw_effects(figure: Any, table: Table) -> None:
     groups = table.effects.groupby(["setting", "base"], sort=False)
     pretrained = "pretrain" in {*table.effects["setting"]}
     for (setting, base), group in groups:
-        ticks[y] = f"{TITLES.get(setting, setting)}, against {_level(setting, base, bare=True)}"
+        ticks[y] = (
+            f"{table.spec.words.get(setting, setting)}, against {_level(setting, base, bare=True)}"
+        )
         if setting == "attention" and pretrained:
             ticks[y] += ",\nwithout self-pretraining"
         texts = render.lines_of(group, render.EFFECT)

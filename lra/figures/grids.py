@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from lra.figures import style as look
-from lra.figures.words import AXES, TITLES, axis_of
 from lra.looks import WORDS
 from lra.report.grids import DARK, LIGHT, MIXED, Grid, colour_of_cell, ink_on, scale_of
 from lra.report.table import Table, is_mixed, mark_of, text_of
@@ -52,12 +51,12 @@ def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) ->
         ):
             words = [WORDS.get(factor, {}).get(value, value) for value in values]
             axis.set_ticks([i + 0.5 for i in range(len(words))], words)
-            axis.set_label_text(AXES.get(factor, TITLES.get(factor, factor)))
+            axis.set_label_text(table.spec.words.get(factor, factor))
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_title(", ".join(filter(None, [table.axis and grid.column, grid.others])))
     bar = figure.colorbar(picture, ax=list(panels.flat[: len(grids)]), fraction=0.05)
-    bar.set_label(axis_of(table.cells))
+    bar.set_label(look.axis_of(table.cells))
     bar.outline.set_visible(False)
     figure.supxlabel(
         "(n): seeds; ∅, ↓: as in tables. Colours begin at one answer to everything, so that "

@@ -224,3 +224,10 @@ def weight(name: str) -> str:
     """Bold for a row of LUNA or softmax, whatever its options."""
     method = name.partition(",")[0].removesuffix(" as published")
     return "bold" if method in BOLD_NAMES else "normal"
+
+
+def axis_of(cells: pd.DataFrame, split: str = "test") -> str:
+    """`test accuracy (%)`"""
+    first = cells.iloc[0]
+    unit = f" ({first['unit']})" if first["unit"] else ""
+    return f"{split} {first['title']}{unit}"

@@ -19,7 +19,6 @@ from lra.figures import points as dots
 from lra.figures import style as look
 from lra.figures.effects import write_agreement, write_effects
 from lra.figures.grids import across_page, draw_grids
-from lra.figures.words import AXES, axis_of
 from lra.looks import in_words
 from lra.report.commands import tables_of
 from lra.report.grids import Grid, grids_of
@@ -124,7 +123,7 @@ def scores(figure: Any, table: Table, column: str) -> None:
             color=look.NOTE,
         )
     axes.set_yticks(range(len(looks)), [name for _, name, _ in looks], parse_math=False)
-    axes.set(xlabel=f"{axis_of(cells)}; | one seed", ylim=(-0.7, len(looks) - 0.3))
+    axes.set(xlabel=f"{look.axis_of(cells)}; | one seed", ylim=(-0.7, len(looks) - 0.3))
     axes.grid(axis="x")
     for label in axes.get_yticklabels():
         label.set(fontweight=look.weight(label.get_text()), color=look.INK)
@@ -148,7 +147,7 @@ def compute(figure: Any, table: Table, column: str) -> None:
     ]
     known = [i for i, row in enumerate(cells.index) if cells["attention"][row] in CURATED]
     dots.draw_front(axes, points, [style for *_, style in looks], known)
-    axes.set(xlabel="GFLOPs per example, forward", ylabel=axis_of(cells))
+    axes.set(xlabel="GFLOPs per example, forward", ylabel=look.axis_of(cells))
 
 
 def curves_of(table: Table, column: str) -> dict[str, pd.DataFrame]:
@@ -177,7 +176,7 @@ def curves(figure: Any, table: Table, column: str) -> None:
     cells = table.column(column)
     ordered = (cells["score"] * cells["sign"]).sort_values(kind="stable").index
     order = [row for row in ordered if row in of_rows]
-    axes.set(xlabel="training step", ylabel=f"{axis_of(cells, 'dev')}, a line per seed")
+    axes.set(xlabel="training step", ylabel=f"{look.axis_of(cells, 'dev')}, a line per seed")
     special = [*CURATED, "uniform", order[0], *order[-2:]]
     _lines(axes, table, {row: of_rows[row] for row in order}, special, markers=False)
 
@@ -220,7 +219,7 @@ def by_column(figure: Any, table: Table, _: str) -> None:
         axes.annotate(f"{name}, the bound  ", (xs[at], rule[at]), ha="right")
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(xs), [f"{x:g}" for x in xs], minor=False)
-    axes.set(xlabel=AXES.get(table.axis, table.axis), ylabel=axis_of(table.cells))
+    axes.set(xlabel=table.spec.words.get(table.axis, table.axis), ylabel=look.axis_of(table.cells))
     if percent:
         axes.set_ylim(-3, 103)
     attentions = table.rows["attention"]

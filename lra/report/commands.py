@@ -54,7 +54,7 @@ def add_compare(versus: argparse.ArgumentParser) -> None:
     versus.description = (
         "Compares two rows or runs on the test examples that both answered: "
         "`lra compare luna softmax --task listops`, `lra compare luna,M=8 luna,M=64 --runs "
-        "results/records/short_luna.jsonl`."
+        "runs/demo`."
     )
     versus.set_defaults(run=_compare)
     add = versus.add_argument

@@ -36,6 +36,7 @@ class TableSpec(BaseModel):
     together: list[str] = []
     against: str = ""
     findings: dict[str, str] = {}
+    words: dict[str, str] = {}
     overview: dict[str, str] = {}
 
 

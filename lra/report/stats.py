@@ -139,7 +139,7 @@ def _seeds_needed(
 
 
 # ---------------------------------------------------------------------- tests of many columns
-# Arrays are (..., rows): scripts/study/significance.py tests many columns at once.
+# Arrays are (..., rows), so that many columns are tested at once.
 
 
 def moderated(means: Array, variances: Array, seeds: Array, noise: Array) -> tuple[Array, Array]:

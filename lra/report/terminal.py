@@ -127,7 +127,7 @@ def refuse_unknown(vary: Iterable[str], runs: pd.DataFrame, place: str) -> None:
 
 def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
     results, number = Path(a.results), Counter[str]()
-    # Runs that shared their machine with other work, as the tables of results/ say.
+    # Runs that shared their machine with other work, as the tables of the results folder say.
     shared = [below(runs, results / "records" / s.records) for s in specs(results) if not s.speed]
     folders = Path(a.runs).resolve().parent, results  # of files of rules
     vary = a.vary or searched(runs)

@@ -156,19 +156,26 @@ def convert(runs) -> Make:
 # ---------------------------------------------------------------- a copy of the repository
 
 
+STUDY = ("results", "scripts/study", "tests/study")
+
+
 def not_copied(folder: str, names: list[str]) -> list[str]:
     """Leave out hidden files, caches, and at the top what a clone has made."""
-    made = ("results", "runs", "data") if Path(folder) == REPOSITORY else ()
+    made = ("runs", "data") if Path(folder) == REPOSITORY else ()
     return [name for name in names if name.startswith((".", "__pycache__")) or name in made]
+
+
+def without_study(folder: str, names: list[str]) -> list[str]:
+    """Leave out the study, too."""
+    of_study = {REPOSITORY / place for place in STUDY}
+    left_out = [name for name in names if Path(folder, name) in of_study]
+    return not_copied(folder, names) + left_out
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A fresh copy of the repository, results aside."""
-    copy = tmp_path / "clone"
-    shutil.copytree(REPOSITORY, copy, ignore=not_copied)
-    (copy / "results").symlink_to(REPOSITORY / "results")
-    return copy
+    """A fresh copy of the tool, apart from its study."""
+    return Path(shutil.copytree(REPOSITORY, tmp_path / "clone", ignore=without_study))
 
 
 def call_in(clone: Path, *words: str) -> str:

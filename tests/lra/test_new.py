@@ -44,7 +44,7 @@ def test_in_a_clone_the_suite_finds_new_methods(clone: Path):
         "tests/lra/compute",
         "tests/lra/test_catalogue.py",
         "tests/lra/settings/test_compose.py",
-        "tests/test_architecture.py",
+        "tests/lra/test_architecture.py",
         mixer_test,
     ]
     selection = "foo or catalogue_is or exactly_its_options or architecture or definition"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,11 +135,11 @@ def test_refused_options_are_named(name: str, options: dict[str, Any], message: 
     assert message in str(refusal.value)
 
 
-def test_every_method_with_options_refuses_some():
-    """Those of the catalogue: a method that somebody begins has its tests to come."""
-    catalogue = Path("docs/attentions.md").read_text(encoding="utf-8")
-    shipped = [name for name in luna.names() if f"| `{name}` |" in catalogue]
-    refusing = {name for name, *_ in REFUSED}
-    assert {name for name in shipped if luna.options(name)} <= refusing
-    without_options = {"softmax", "cosformer", "flowformer"}  # they refuse a slot
-    assert {name for name in refusing if not luna.options(name)} == without_options
+OPTIONS = [(name, option) for name in luna.names() for option in luna.options(name)]
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_every_option_refuses_what_is_of_no_type_of_its_own(name: str, option: str):
+    """Of every method, without a line here: ranges, which only a method knows, are above."""
+    with pytest.raises(LunaError, match=rf"{name}\.{option} must be"):
+        build(name, **{option: object()})

@@ -19,12 +19,13 @@ pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure
 
 from lra.bench.result import BenchResult
-from lra.figures import scheme, style, tables
+from lra.figures import style, tables
 from lra.looks import look_of
 from lra.report.commands import tables_of
 from lra.report.names import names_of
 from lra.report.specs import specs
 from lra.report.table import Table, rounded
+from scripts.study import scheme
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"

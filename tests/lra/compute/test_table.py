@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from typing import Any
 
 import pytest
@@ -10,12 +9,8 @@ import pytest
 import luna
 from lra.cli import main
 from lra.compute import table as page
-from lra.compute.gate import check_budget
-
-from ..conftest import REPOSITORY, composed
 
 CHOSEN = ("performer", "softmax", "t2r")
-STALE = ("bigbird", "hedgehog", "luna", "nystrom", "softmax")  # would show it first
 
 
 @pytest.fixture(scope="module")
@@ -34,23 +29,6 @@ def test_rows_before_and_after_solving(table):
         assert rows["performer", setting]["verdict"] == "matched"
     assert rows["t2r", "published"]["options"] == "r=null"
     assert rows["t2r", "solved"]["exempt"]
-
-
-def test_the_written_numbers_are_those_counted_now():
-    """The shipped settings of one task; `lra compute table --write` renews the files."""
-    with (REPOSITORY / "results/compute/table.csv").open(newline="") as file:
-        written = {
-            line["attention"]: line
-            for line in csv.DictReader(file)
-            if (line["task"], line["setting"]) == ("image", "shipped")
-        }
-    # A new method joins when the table is written.
-    assert len(written) >= 29
-    assert set(written) <= set(luna.names())
-    for attention in STALE:
-        check = check_budget(composed("task=image", f"attention={attention}"))
-        row, line = page.row_of(check, "shipped", {}), written[attention]
-        assert {key: str(row[key]) for key in line} == line | {"options": ""}
 
 
 def test_the_page_is_printed_and_written_if_asked(monkeypatch, tmp_path, capsys, table):

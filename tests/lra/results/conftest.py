@@ -14,6 +14,14 @@ from lra.results import record as records
 
 from ..synthetic import Make, add_answers
 
+# Times of a run that ended before it began.
+
+
+def named(table: list[tuple[dict[str, Any], str]]) -> pytest.MarkDecorator:
+    """A case for each change of a record, and what is said of it."""
+    names = [f"{next(iter(change))}-{why:.20}" for change, why in table]
+    return pytest.mark.parametrize(("change", "why"), table, ids=names)
+
 
 def answered(hits: int, n: int = 2000, labels: int = 0) -> Answers:
     """Answers of which the first `hits` are right; `labels` shifts the labels."""

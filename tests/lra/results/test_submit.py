@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from lra.base.errors import UserError
-from lra.base.places import CONFIGS
 from lra.cli import main
 from lra.metrics.target import Classes
 from lra.report.specs import taken
@@ -27,7 +26,6 @@ from ..synthetic import edit
 from .conftest import answered
 
 Make = Callable[..., Any]
-COMMITTED = CONFIGS.parent / "results/records"
 LABELS = torch.arange(2000) % 10
 
 
@@ -235,11 +233,6 @@ def test_tables_show_what_others_sent_only_by_name(clone: Path, send: Make, proo
         "all": False,
         "sent": True,
     }
-
-
-def test_what_was_sent_to_this_project_is_still_right():
-    """A pull request may hold what no `lra records submit` has seen."""
-    refuse_sent(COMMITTED)
 
 
 def refuse_sent(place: Path) -> None:

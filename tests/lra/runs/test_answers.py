@@ -89,3 +89,14 @@ def test_large_vocabularies_and_hopeless_answers_fit():
     stored = Classes(300).store(logits, torch.tensor([299, 299, 299, 0]))
     assert stored.answers.tolist() == [299] * 4
     assert np.isfinite(Classes(300).loss_of(stored))
+
+
+@pytest.mark.parametrize("log_p", [-1.0, 60000.0, float("nan")])
+def test_impossible_probabilities_are_refused(tmp_path: Path, log_p: float):
+    labels = torch.arange(500) % 10
+    given = torch.where(torch.arange(500) < 200, labels, (labels + 1) % 10)
+    stored = TEN.store(torch.eye(10)[given], labels)
+    forged = dataclasses.replace(stored, log_p=np.full_like(stored.log_p, log_p))
+    write_answers(tmp_path / "a.npz", {"run": forged})
+    with pytest.raises(UserError, match="no log-probability"):
+        read_answers(tmp_path / "a.npz", "run", forged.digests())

@@ -130,3 +130,9 @@ def test_a_command_says_that_it_was_interrupted(capsys: Capture):
 
     assert guard(stopped) == 130
     assert capsys.readouterr().err == "\ninterrupted\n"
+
+
+@pytest.mark.parametrize("batch", [0, -3])
+def test_a_batch_holds_an_example(batch: int) -> None:
+    with pytest.raises(UserError, match=f"recipe.batch={batch} is out of range"):
+        lra.compose(["task=listops", "attention=luna", f"protocol.recipe.batch={batch}"])

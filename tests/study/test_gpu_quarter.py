@@ -1,5 +1,5 @@
-"""scripts/gpu_quarter.py: its queue composes, its scheduler keeps to the time, and a call that is
-stopped is gone on with by the next one. No GPU is needed."""
+"""scripts/study/gpu_quarter.py: its queue composes, its scheduler keeps to the time, and a call
+that is stopped is gone on with by the next one. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import yaml
 import luna
 from lra.results.record import read_sweep
 
-ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = ROOT / "scripts" / "gpu_quarter.py"
-QUEUE = ROOT / "scripts" / "queue.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "study" / "gpu_quarter.py"
+QUEUE = SCRIPT.with_name("queue.yaml")
 RECORDS = ROOT / "results" / "records" / "published_listops.jsonl"
 
 

@@ -10,9 +10,10 @@ import pytest
 
 import lra
 from lra.data import registry
-from tests.test_docs import SMALL
 
-ROOT = Path(__file__).resolve().parents[1]
+from ..lra.pages import SMALL
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 
-from lra.figures import scheme
 from lra.looks import FAMILIES
+from scripts.study import scheme
 
-from .conftest import Figure
+from ..lra.figures.conftest import Figure
 
 WEIGHTS = dict(scheme.family_weights())
 
 
 def test_every_family_has_its_panel(tmp_path: Path, drawn: list[Figure]):
-    paths = scheme.draw(Namespace(out=tmp_path))
+    paths = scheme.draw(tmp_path)
     assert [path.name for path in paths if path.suffix == ".png"] == [
         "scheme-luna.png",
         "scheme-record.png",

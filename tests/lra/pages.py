@@ -1,4 +1,4 @@
-"""Every command of README, CONTRIBUTING and docs does what its page says, on a small scale.
+"""Commands of pages: what of them is run, by which words they are small, and what is only checked.
 
 They run in this process, in an empty folder for each page, from its top to its end, with more words
 that make them small. What cannot run here is listed with its reason, and what can be checked of it
@@ -7,38 +7,30 @@ is checked: that its words compose, or that its command knows them.
 
 from __future__ import annotations
 
-import csv
 import re
 import runpy
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import hydra
 import pytest
 
-import luna
 from lra import cli
-from lra.data import registry
-from lra.looks import FAMILIES, family_of
+from lra.bench.result import BenchResult, BenchRow
 from lra.settings.compose import check_settings
 from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
 from tests.luna.convert import kit
 
-ROOT = Path(__file__).resolve().parents[1]
-# Pages that tests of their own follow: tests/lra/test_tutorial.py, tests/lra/test_company.py.
-FOLLOWED = {"docs/company.md", "docs/tutorial.md"}
-PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
-    *sorted({f"docs/{p.name}" for p in ROOT.glob("docs/*.md")} - FOLLOWED),
-    *sorted(f"results/{p.name}" for p in ROOT.glob("results/*.md")),
-]
-# Long ones, whose commands have tests of their own, and the quarter in which CI runs them.
-REST = {"docs/baselines.md": 1, "docs/compute.md": 2, "docs/settings.md": 3, "docs/results.md": 4}
+ROOT = Path(__file__).resolve().parents[2]
+# Pages of docs/ that tell of the study and not of the tool: tests/study follows them.
+OF_THE_STUDY = {
+    f"docs/{name}.md" for name in ("corrections", "listops", "significance", "theory", "tried")
+}
 PROGRAMS = "make|lra|python|pip|pre-commit|torchrun|srun|ray|source|export|eval|docker"
 
 # Beginnings of commands, and why they are not run here.
@@ -47,11 +39,8 @@ NOT_RUN = {
     "make PYTHON=": "the same",
     "make test": "this test is part of it",
     "make golden": "writes files of the tests; tests/golden",
-    "make gpu-quarter": "needs a GPU; tests/test_gpu_quarter.py",
-    "python scripts/gpu_quarter.py": "the same",
     "lra figures records": "needs tables with findings; tests/lra/figures/test_tables.py",
-    "python scripts/study/theory/": "measures for minutes; tests/study/test_theory.py",
-    "make wheel": "tests/test_package.py builds and installs it",
+    "make wheel": "tests/lra/test_package.py builds and installs it",
     "pip install": "needs a network",
     "source ": "the shell's own",
     "export ": "the shell's own",
@@ -145,11 +134,12 @@ def commands(page: str) -> Iterator[str]:
                 yield from line.split(" && ")
 
 
-COMMANDS = {page: list(dict.fromkeys(commands(page))) for page in PAGES}
-EVERY = [command for page in PAGES for command in COMMANDS[page]]
+def commands_of(pages: Sequence[str]) -> dict[str, list[str]]:
+    """Those of each page, in their order."""
+    return {page: list(dict.fromkeys(commands(page))) for page in pages}
 
 
-def kind(command: str, table: dict[str, str]) -> str | None:
+def kind(command: str, table: Mapping[str, str]) -> str | None:
     return next((beginning for beginning in table if command.startswith(beginning)), None)
 
 
@@ -161,21 +151,12 @@ def words_of(command: str) -> list[str]:
     return words[words.index("lra") + 1 :]
 
 
-def test_the_lists_name_commands_that_there_are():
-    assert len(EVERY) > 60
-    for table in (NOT_RUN, COMPOSED, PARSED):
-        for beginning in table:
-            assert any(command.startswith(beginning) for command in EVERY), beginning
-
-
-@pytest.mark.parametrize("command", sorted({c for c in EVERY if kind(c, COMPOSED)}))
-def test_the_words_of_sweeps_and_clusters_compose(command: str):
+def compose_all(command: str) -> None:
+    """Compose the words of a sweep: those of its first job and of its last."""
     _, *words = words_of(command)
     search = [word for word in words if "tag(" in word or "interval(" in word]
     words = [word for word in words if word != "-m" and word not in search]
     with initialised():
-        import hydra
-
         every = list(jobs(words))
         # Every experiment but the demo is a sweep by itself.
         several = r",|glob|sweep=|experiment=(?!demo\b)"
@@ -184,18 +165,15 @@ def test_the_words_of_sweeps_and_clusters_compose(command: str):
             check_settings(hydra.compose("train", list(job)))
 
 
-@pytest.mark.parametrize(
-    "command", sorted({c for c in EVERY if kind(c, PARSED) and not kind(c, NOT_RUN)})
-)
-def test_what_takes_long_is_known_to_its_command(command: str):
+def parse(command: str) -> None:
+    """Whether the command of some words knows them."""
     parsed = cli.parse(re.sub(r"[\[\]]", "", " ".join(words_of(command))).split())
     assert callable(parsed.run)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a reader stands, with a model and texts in the place of the hub's."""
-    monkeypatch.chdir(tmp_path)
+def furnish() -> None:
+    """Make of the current folder one where a reader stands: with a model and texts in the place of
+    the hub's."""
     for name in ("train.py", "convert.py", "Makefile"):
         Path(name).symlink_to(ROOT / name)
     Path("docs").mkdir()
@@ -208,22 +186,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     for split in ("train", "dev"):
         Path(f"glue/MRPC/{split}.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
-    return tmp_path
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, marks=pytest.mark.rest(REST[p])) if p in REST else p for p in PAGES],
-)
-def test_every_other_command_runs_as_printed(
-    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    lists = (NOT_RUN, COMPOSED, PARSED)
-    for command in [*BEFORE.get(page, []), *COMMANDS[page]]:
-        if any(kind(command, table) for table in lists):
+def follow(
+    page: str,
+    lines: Sequence[str],
+    left_out: Mapping[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Run the commands of a page, each as it is printed, but for those that are left out."""
+    for command in [*BEFORE.get(page, []), *lines]:
+        if any(kind(command, table) for table in (left_out, COMPOSED, PARSED)):
             continue
         for step in steps_of(command):
-            if kind(step, NOT_RUN):
+            if kind(step, left_out):
                 continue
             words = [place(word) for word in words_of(step)]
             code = run(step, smaller(words), monkeypatch)
@@ -274,7 +251,7 @@ def place(word: str) -> str:
     """Something real in the place of a name in capitals."""
     found = {
         "RUN": lambda: next(Path("runs/demo").rglob("luna/*/seed-*")),
-        "FILE": lambda: next((ROOT / "results/bench").glob("attention-*.json")),
+        "FILE": _benchmark,
         "examples.txt": lambda: _written("examples.txt", "[MAX 2 9 ]\n7\n"),
         "examples.tsv": lambda: _written("examples.tsv", "text\n7\n"),
         "DIR": lambda: "runs",
@@ -289,48 +266,13 @@ def _written(name: str, text: str) -> str:
     return name
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/tasks.md"])
-def test_the_python_of_a_page_runs_from_its_top_to_its_end(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """As a script whose demo is small; what a script registers is forgotten."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", {})
-    text = (ROOT / page).read_text(encoding="utf-8")
-    small = [*SMALL["train experiment=demo"].split(), "trainer=cpu"]
-    code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S))
-    code = code.replace('"experiment=demo"', f'"experiment=demo", *{small}')
-    assert 1 <= code.count("lra.train(") <= 5
-    script = tmp_path / f"{Path(page).stem}_page.py"
-    script.write_text(code, encoding="utf-8")
-    runpy.run_path(str(script), run_name=script.stem)
-
-
-def test_the_page_of_baselines_says_what_has_runs():
-    """Whether a committed table has a method, and in which family it is."""
-    tabled = set()
-    for path in (ROOT / "results" / "tables").glob("*.csv"):
-        with path.open(encoding="utf-8", newline="") as file:
-            tabled |= {row["attention"] for row in csv.DictReader(file)}
-    page = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
-    said = re.findall(r"^\| .+ \| (yes|no) \| `lra train .*attention=(\w+).*` \|$", page, re.M)
-    assert {name for _, name in said} >= {"softmax", "gla", "s4d"}
-    assert said == [("yes" if name in tabled else "no", name) for _, name in said]
-    for family in FAMILIES:
-        section = page.partition(f"\n## {family.name.capitalize()}\n")[2].partition("\n## ")[0]
-        named = re.findall(r"`lra train .*attention=(\w+)", section)
-        assert named, family.name
-        assert {family_of(name) for name in named} == {family}
-
-
-def test_the_readme_names_version_and_licence():
-    first = (ROOT / "README.md").read_text(encoding="utf-8").partition("## ")[0]
-    assert f"Version {luna.__version__}," in first
-    assert "[Apache 2.0](LICENSE)" in first
-
-
-def test_the_changelog_is_short_and_begins_with_what_moves_numbers():
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150, "the rest is in git"
-    for release in text.split("\n## ")[1:]:
-        assert release.split("\n### ")[1].startswith("Moves numbers\n"), release.splitlines()[0]
+def _benchmark() -> str:
+    """What `lra bench` writes: two methods at two lengths."""
+    rows = [
+        BenchRow(group="g", case=case, n=n, measure="forward_seconds", values=[n * share])
+        for case, share in (("luna", 1e-5), ("softmax", 2e-5))
+        for n in (64, 128)
+    ]
+    facts = {"title": "T", "date": "today", "machine": {"device": "cpu", "threads": 1}}
+    numbers, _ = BenchResult(facts=facts, rows=rows).save(Path("bench/attention"))
+    return str(numbers)

@@ -20,7 +20,7 @@ from mkdocs.config import load_config
 
 from scripts import docs_site
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,11 @@
 """A quarter of an hour of a GPU: its tests, its benchmarks, then full runs, in calls of minutes.
 
-    python scripts/gpu_quarter.py [--minutes 9] [--only tests|bench|queue] [--list]
+    python scripts/study/gpu_quarter.py [--minutes 9] [--only tests|bench|queue] [--list]
 
 Call it again until no run is left. Every result is written at once into `gpu-quarter/`: what a step
 printed as STEP.txt, the records of finished runs as .jsonl with their answers as .npz. A step that
 ended well and a run that has a record are not repeated, and a run that was stopped goes on from its
-checkpoint. scripts/queue.yaml lists the runs.
+checkpoint. scripts/study/queue.yaml lists the runs.
 
 Nothing needs `make` or .venv: it takes the interpreter that runs it, or that of --python.
 """
@@ -29,6 +29,8 @@ from gpu.scheduler import run_queue, summary
 from gpu.steps import EARLY, STEPS, begin_step, finish_step, is_done, words_of
 
 from lra.base.errors import UserError
+
+QUEUE = Path(__file__).with_name("queue.yaml")
 
 
 def show(entries: Sequence[Entry], out: Path) -> None:
@@ -58,7 +60,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=6, help="runs side by side (default: 6)")
     choices = ("tests", "bench", "queue")
     parser.add_argument("--only", choices=choices, action="append", help="may be repeated")
-    parser.add_argument("--queue", type=Path, default=ROOT / "scripts/queue.yaml", metavar="FILE")
+    parser.add_argument("--queue", type=Path, default=QUEUE, metavar="FILE")
     parser.add_argument("--python", default=sys.executable, help="default: the one that runs this")
     arguments = parser.parse_args(words)
     arguments.out, arguments.queue = arguments.out.resolve(), arguments.queue.resolve()

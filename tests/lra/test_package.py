@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from lra.base.places import CONFIGS
 from tests.lra.conftest import SMALL, environment
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("luna", "lra", "hydra_plugins")
 Lra = Callable[..., str]
 

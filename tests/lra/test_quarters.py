@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from . import conftest
+from .. import conftest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SUITE = """
 import pytest
 

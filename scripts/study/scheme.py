@@ -1,10 +1,14 @@
 """Schemes: how LUNA turns queries and keys into features, how a command becomes a table, and how
-the tokens of each family meet."""
+the tokens of each family meet.
+
+    python scripts/study/scheme.py
+
+The pictures go to results/figures; `make pictures` draws them too.
+"""
 
 from __future__ import annotations
 
 import math
-from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,9 +63,9 @@ CAPTIONS = {
 }
 
 
-def draw(arguments: Namespace) -> list[Path]:
-    paths = [path for stem in SCHEMES for path in draw_boxes(arguments.out / stem)]
-    return paths + draw_families(arguments.out / "scheme-families")
+def draw(out: Path) -> list[Path]:
+    paths = [path for stem in SCHEMES for path in draw_boxes(out / stem)]
+    return paths + draw_families(out / "scheme-families")
 
 
 def draw_boxes(stem: Path) -> list[Path]:
@@ -185,3 +189,7 @@ def delta(q: np.ndarray, k: np.ndarray, rate: float = 0.9) -> np.ndarray:
     """What S_t = S_(t-1) + rate k_t (v_t - k_t S_(t-1)) gives when it is read with q_t."""
     between = rate * np.tril(k @ k.T, -1)
     return rate * np.tril(q @ k.T) @ np.linalg.inv(np.eye(len(k)) + between)
+
+
+if __name__ == "__main__":
+    print(*draw(Path("results/figures")), sep="\n")

@@ -20,7 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "setup.py"
 SETUP = runpy.run_path(str(SCRIPT))
 BY_TORCH = re.compile(r"(torch|triton|(nvidia|cuda)-.*)$")  # not in the lock, see its first lines

@@ -1,4 +1,4 @@
-"""The full runs of scripts/queue.yaml: which are left, their data, the records of those done."""
+"""The full runs of queue.yaml: which are left, their data, the records of those done."""
 
 from __future__ import annotations
 

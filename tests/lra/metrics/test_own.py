@@ -77,7 +77,7 @@ def boom() -> float:
         (True, "", "gave True: it must return a float"),
         (torch.ones(2), "", "failed at"),
         (None, "", "failed at"),
-        (boom, "", r"failed at .*test_attacks\.py, line \d+ \(RuntimeError: boom\)"),
+        (boom, "", r"failed at .*test_own\.py, line \d+ \(RuntimeError: boom\)"),
     ],
 )
 def test_a_score_that_is_none_stops_a_run_before_it_trains(

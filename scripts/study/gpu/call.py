@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 START = time.monotonic()  # the minutes of a call begin here
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STOPPING = 30.0  # seconds in which runs write their checkpoints at the end
 POLL = 0.5
 

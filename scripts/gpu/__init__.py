@@ -1,1 +1,0 @@
-"""The parts of scripts/gpu_quarter.py."""

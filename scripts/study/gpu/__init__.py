@@ -1,0 +1,1 @@
+"""The parts of scripts/study/gpu_quarter.py."""
