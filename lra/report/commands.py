@@ -108,7 +108,10 @@ def tables_of(results: Path) -> tuple[pd.DataFrame, list[Table]]:
 
     folder = results / "records"
     if not folder.is_dir():
-        raise UserError(f"{folder} does not exist; make it from finished runs: lra records export")
+        raise UserError(
+            f"{folder} does not exist; make it from finished runs (lra records export), or name "
+            "another folder of results: --results"
+        )
     records = read_all([folder])
     if not records:
         raise UserError(f"{folder} holds no record; make it from finished runs: lra records export")

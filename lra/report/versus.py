@@ -65,7 +65,10 @@ def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> No
     """Print what two rows have in common and in what they differ; without two words the rows."""
     records = load_records([folder], skip=True) if folder.exists() else []
     if not records:
-        raise UserError(f"{folder} holds no finished run; train one first: lra train")
+        raise UserError(
+            f"{folder} holds no finished run; train one first (lra train), or name a folder of "
+            "runs or records: --runs"
+        )
     runs = frame_of(first_finished(records))
     runs = runs[runs["task"] == task] if task else runs
     if len(words) != 2:

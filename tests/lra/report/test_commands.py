@@ -54,7 +54,9 @@ def test_check_compares_every_file_that_was_written(results: Path, capsys: Captu
 
 def test_no_records_is_a_sentence(tmp_path: Path, capsys: Capture):
     assert main(["table", "--write", "--results", str(tmp_path)]) == 2
-    assert "lra records export" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "lra records export" in said
+    assert "--results" in said
 
 
 def test_reports_import_no_model_code_and_start_without_scipy():

@@ -91,7 +91,9 @@ def test_words_name_runs_and_refusals_are_sentences(answering, make, runs: Path,
 def test_a_folder_without_runs_is_said_to_have_none(tmp_path: Path, capsys: Capture):
     for folder in (tmp_path, tmp_path / "nowhere"):
         assert cli.main(["compare", "luna", "linear", "--runs", str(folder)]) == 2
-        assert f"{folder} holds no finished run; train one" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert f"{folder} holds no finished run; train one" in said
+        assert said.endswith("--runs\n")
 
 
 def test_few_rows_are_named_briefly_and_an_example_works(answering, runs: Path, capsys: Capture):
