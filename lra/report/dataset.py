@@ -21,13 +21,14 @@ from lra.data import hunt, rules
 from lra.data.store import lock, new_folder
 from lra.report.commands import tables_of, texts_of
 from lra.report.table import Table
+from lra.results import first_versions
 from lra.results.first_versions import RECORDS
 from lra.results.frame import MAIN
 from lra.results.record import UNKNOWN, paths
 from lra.runs.schema import TRAINING
 
 LICENSE = "apache-2.0"  # of this project
-COPIED = (rules.FILE, hunt.FILE, "tables.yaml")
+COPIED = (rules.FILE, hunt.FILE, "tables.yaml", first_versions.FILE)
 CARD = """\
 ---
 license: {license}

@@ -41,7 +41,9 @@ def callbacks_of(config: DictConfig) -> dict[str, Any]:
     """The callbacks of a composed config; nothing in them is looked up."""
     from omegaconf import OmegaConf
 
-    return cast(dict[str, Any], OmegaConf.to_container(config.callbacks, resolve=False))
+    callbacks = config.get("callbacks")  # a failed job's config may have none
+    made = OmegaConf.to_container(callbacks, resolve=False) if callbacks else {}
+    return cast(dict[str, Any], made)
 
 
 def moving_nothing(callbacks: Mapping[str, Any]) -> Iterator[str]:

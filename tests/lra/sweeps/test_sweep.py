@@ -203,7 +203,7 @@ def leave_a_process(*facts: Any) -> None:
 
 def test_what_a_killed_run_leaves_behind_is_killed(monkeypatch):
     monkeypatch.setattr(sweep, "_run", leave_a_process)
-    code, [process] = sweep.run_alone(None, [], "#0")
+    code, [process] = sweep.run_alone(SimpleNamespace(callbacks={}), [], "#0")
     assert code == -signal.SIGKILL
     left = Path(f"/proc/{process}/stat")
     while left.exists() and " Z " not in left.read_text(encoding="utf-8"):  # or it is a zombie
