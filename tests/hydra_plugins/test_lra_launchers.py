@@ -46,7 +46,7 @@ def test_jobs_of_a_dead_joblib_worker_fail(tmp_path, monkeypatch):
     monkeypatch.setattr(lra_launchers.JoblibLauncher, "launch", die)
     launcher = lra_launchers.LaptopLauncher()
     launcher.config = config(tmp_path)
-    write_outcome(str(tmp_path), 1, Outcome(["seed=2"], "done", score=0.5))
+    write_outcome(launcher.config, str(tmp_path), 1, Outcome(["seed=2"], "done", score=0.5))
     assert [job.return_value for job in launcher.launch(JOBS, 0)] == [0.0, 0.5, 0.0]
     reason = "a worker of joblib died, which ends all others; the same command resumes"
     assert outcomes(tmp_path) == [("failed", reason), ("done", ""), ("failed", reason)]
