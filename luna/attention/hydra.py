@@ -20,9 +20,8 @@ reads the values of all heads, and has D for its only bias. Left out, for it is 
 and not the mixer: a short convolution, a norm and a gate on the output (`Around` in luna/qkv.py
 puts these around any method), twice the width, and keys and queries of each direction.
 
-So a row is not read with its own query, and one layer cannot answer what its own token asks
-(results/mixers.md). The authors' convolution, before it, brings a token into its neighbours'
-queries.
+So a row is not read with its own query, and one layer cannot answer what its own token asks.
+The authors' convolution, before it, brings a token into its neighbours' queries.
 """
 
 from __future__ import annotations

@@ -39,16 +39,7 @@ TRAINING = tuple(sorted(of_training(pretrained=False), key=ORDER.index))
 BELOW: dict[str, tuple[str, ...]] = {
     "backbone": ("projections",),
     "step": ("data", "optimizer", "schedule"),
-    "selection": (
-        "data",
-        "embedding",
-        "projections",
-        "backbone",
-        "optimizer",
-        "schedule",
-        "seeding",
-        "step",
-    ),
+    "selection": ORDER[: ORDER.index("selection")],
     "seeding": ("embedding", "projections", "backbone"),
     "pretraining": tuple(name for name in TRAINING if name != "scoring"),
 }
