@@ -5,7 +5,7 @@
 #
 # Without TESTS the whole suite, in parts. The pair gets a clone of HEAD and the versions of
 # constraints.txt, except for torch and Triton, which belong together. A row for the pair goes to
-# docs/tried.md. The same command after an interruption goes on with the tests that are left.
+# results/tried.md. The same command after an interruption goes on with the tests that are left.
 # Everything lies in .matrix (or $MATRIX); the environment, several GB with CUDA, is removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -46,5 +46,5 @@ done
 outcome=$(tail -qn 1 "$logs"/*.log | grep -oE '[0-9]+ (failed|errors?|passed|skipped|xfailed)' |
     awk '{ n[$2] += $1 } END { for (k in n) printf "%s %s\n", n[k], k }' | sort -k2 | paste -sd, | sed 's/,/, /g')
 build=$("$pair/venv/bin/python" -c 'import torch; print(torch.__version__)')
-echo "| $number | $build | $name | $outcome | $revision | $(date +%F) |" | tee -a docs/tried.md
+echo "| $number | $build | $name | $outcome | $revision | $(date +%F) |" | tee -a results/tried.md
 rm -rf "$pair/venv" "$pair/installed"

@@ -3,7 +3,7 @@
 There seeds do not scatter about one value, so that three of one kind look like certainty, and a
 test of means marks equal rows in up to half of such columns. So a mark needs a second test, which
 asks nothing of how scores are distributed: scores are dealt out to the rows again and again.
-docs/significance.md has a simulation of both.
+The study has a simulation of both.
 """
 
 from __future__ import annotations

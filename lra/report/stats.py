@@ -1,5 +1,5 @@
 """Statistics of a few seeds: which rows of a column are worse than its best, intervals of means,
-rank correlation. docs/significance.md says why these. Only scipy.special is imported, and where it
+rank correlation. The study says why these. Only scipy.special is imported, and where it
 is used: statsmodels and scipy.stats take longer to import than a table takes to be made."""
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Half of the rows of a column have the best mean, the others lie a gap below it; 
 equal. Size is the share of columns in which a row with the best mean is marked, power the share of
 the worse rows that are marked. A second part, results/significance/nulls.csv, holds the product's
 own verdicts to more kinds of noise, among them runs that leap or stay, and to test sets of 250 to
-10,000 answers. docs/significance.md discusses the result."""
+10,000 answers. results/significance.md discusses the result."""
 
 from __future__ import annotations
 

@@ -27,10 +27,6 @@ from lra.sweeps.status import jobs
 from tests.luna.convert import kit
 
 ROOT = Path(__file__).resolve().parents[2]
-# Pages of docs/ that tell of the study and not of the tool: tests/study follows them.
-OF_THE_STUDY = {
-    f"docs/{name}.md" for name in ("corrections", "listops", "significance", "theory", "tried")
-}
 PROGRAMS = "make|lra|python|pip|pre-commit|torchrun|srun|ray|source|export|eval|docker"
 
 # Beginnings of commands, and why they are not run here.

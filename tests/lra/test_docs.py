@@ -18,7 +18,7 @@ from .pages import COMPOSED, NOT_RUN, PARSED, ROOT, SMALL, kind
 # Pages that tests of their own follow: test_tutorial.py, test_company.py.
 FOLLOWED = {"docs/company.md", "docs/tutorial.md"}
 PAGES = ["README.md", "CONTRIBUTING.md"]
-PAGES += sorted({f"docs/{p.name}" for p in ROOT.glob("docs/*.md")} - FOLLOWED - pages.OF_THE_STUDY)
+PAGES += sorted({f"docs/{p.name}" for p in ROOT.glob("docs/*.md")} - FOLLOWED)
 # Long ones, whose commands have tests of their own, and the quarter in which CI runs them.
 REST = {"docs/baselines.md": 1, "docs/compute.md": 2, "docs/settings.md": 3, "docs/results.md": 4}
 COMMANDS = pages.commands_of(PAGES)

@@ -1,4 +1,4 @@
-"""The pages of results and of the study: their commands, and what they say of its records."""
+"""The pages of results: their commands, and what they say of its records."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ import pytest
 from ..lra import pages
 from ..lra.pages import COMPOSED, PARSED, ROOT, kind
 
-PAGES = [
-    *sorted(pages.OF_THE_STUDY),
-    *sorted(f"results/{p.name}" for p in ROOT.glob("results/*.md")),
-]
+PAGES = sorted(f"results/{p.name}" for p in ROOT.glob("results/*.md"))
 COMMANDS = pages.commands_of(PAGES)
 EVERY = [command for page in PAGES for command in COMMANDS[page]]
 # Beginnings of commands that only these pages have, and why they are not run here.

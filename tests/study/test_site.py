@@ -136,8 +136,8 @@ def formulas(pages: Path) -> Iterator[str]:
 
 def test_formulas_and_notebooks_are_drawn(site: Path):
     """Formulas as MathML, which needs no script; notebooks with what they printed and drew."""
-    written = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
-    page = (site / "docs" / "theory.html").read_text(encoding="utf-8")
+    written = (ROOT / "results" / "theory.md").read_text(encoding="utf-8")
+    page = (site / "results" / "theory.html").read_text(encoding="utf-8")
     assert page.count("<math") == len(docs_site.FORMULA.findall(written)) > 50
     assert "<mi>φ</mi>" in page
     assert "\\varphi" not in page

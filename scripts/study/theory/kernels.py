@@ -1,6 +1,6 @@
 """C1: every kernel phi(x) . phi(y) is positive semi-definite. Also what the other scripts share.
 
-docs/theory.md has the claims, the notation, and the formula by which `population` computes k.
+results/theory.md has the claims, the notation, and the formula by which `population` computes k.
 """
 
 import argparse

@@ -101,7 +101,7 @@ def unbounded(log2_mlp=21, log2_rff=22):
         limit = cramer(pool, eps)
         near = (limit > 1e-4) & (limit < 12)  # beyond, the nodes do not reach
         limit, eps = limit[near], eps[near]
-        # The rate for features without a bound; docs/theory.md has the steps.
+        # The rate for features without a bound; results/theory.md has the steps.
         Lambda, mean = pool.Lambda, pool.mean
         bound = eps**2 / (64 * Lambda**4 + 16 * mean**2 * Lambda**2 + 8 * Lambda**2 * eps)
         exponents = np.gradient(np.log(limit), np.log(eps))

@@ -1,5 +1,5 @@
 """What training does to the kernel, drawn from results/theory/theory.json. The numbers are those of
-an earlier revision, whose measure has no script any more (docs/theory.md)."""
+an earlier revision, whose measure has no script any more (results/theory.md)."""
 
 import json
 from pathlib import Path

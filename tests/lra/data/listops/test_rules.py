@@ -83,7 +83,7 @@ def test_balanced_listops_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     # 1,000 examples: three standard errors are 2.8 points
     assert max(score[name] for name in ("first operator", "own digits")) < 13
     assert score["first tokens"] < 18
-    # but its end is not balanced (docs/listops.md)
+    # but its end is not balanced
     assert score["first argument"] < score["last argument"] > 18
     assert score["one argument"] >= score["last argument"] - 3  # it finds that on dev
 
