@@ -59,7 +59,7 @@ gpu-quarter: ## on a GPU, in 9 minutes: its tests, its speed, then full runs; re
 golden: $(STAMP) ## keep the numbers of methods and parts whose integer was raised; NAME=linear: of one
 	@$(PY) -m tests.golden write $(NAME)
 
-tables: $(STAMP) ## tables, page and figures of results/ from its records; the catalogue of docs/attentions.md
+tables: $(STAMP) ## tables, figures and pages of results/ from its records; the catalogue of docs/attentions.md
 	@$(VENV)/bin/lra list --write
 	@$(VENV)/bin/lra figures records
 	@$(VENV)/bin/lra table --write
@@ -74,6 +74,7 @@ pictures: $(STAMP) ## draw the pictures of results/ again: of tables, schemes, a
 	@$(PY) scripts/study/theory/trained.py
 
 docs: $(STAMP) ## the pages and the API reference as a static site: site/index.html
+	@$(VENV)/bin/lra table --page results/index.html
 	@$(PY) scripts/docs_site.py prepare build/pages
 	@# Not --quiet, which also keeps it from counting the warnings that shall end it.
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build 2>build/log || { cat build/log; exit 1; }

@@ -20,7 +20,7 @@ from lra.figures import style as look
 from lra.figures.effects import write_agreement, write_effects
 from lra.figures.grids import across_page, draw_grids
 from lra.looks import in_words
-from lra.report.commands import tables_of
+from lra.report.commands import study_of
 from lra.report.grids import Grid, grids_of
 from lra.report.names import names_of
 from lra.report.notes import conditions
@@ -44,7 +44,7 @@ def draw_runs(arguments: Namespace) -> list[Path]:
 
 def draw_records(arguments: Namespace) -> list[Path]:
     """Draw the figures of a folder of results for which its tables.yaml has a finding."""
-    tables = [table for table in tables_of(arguments.results)[1] if table.spec.findings]
+    tables = [table for table in study_of(arguments.results).tables if table.spec.findings]
     if not tables:
         raise UserError(
             f"no table of {arguments.results / 'tables.yaml'} has `findings` "

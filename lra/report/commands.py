@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,7 @@ from lra.base.disk import disk_errors, write_atomically
 from lra.base.errors import UserError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from lra.report.table import Table
+    from lra.report.study import Study
 
 FORMATS = ("md", "csv", "tex", "paper")  # as in latex.WRITERS, which imports pandas
 
@@ -22,7 +19,8 @@ FORMATS = ("md", "csv", "tex", "paper")  # as in latex.WRITERS, which imports pa
 def add_table(table: argparse.ArgumentParser) -> None:
     table.description = (
         "Shows the finished runs of a folder on the terminal; runs that can be compared share a "
-        "table. With --write or --check: the tables and the page of results/."
+        "table. With --write or --check: the tables and pages of results/."
+        " With --page: all tables as one page for a browser."
     )
     table.set_defaults(run=_table)
     add = table.add_argument
@@ -46,7 +44,8 @@ def add_table(table: argparse.ArgumentParser) -> None:
     add("--format", default="", choices=FORMATS, help="print the tables so; paper: LaTeX, narrow")
     add("--results", default="results", help="folder of records and tables (default: results)")
     add = table.add_mutually_exclusive_group().add_argument
-    add("--write", action="store_true", help="write RESULTS/tables and RESULTS/index.html")
+    add("--page", type=Path, metavar="FILE", help="write the tables as one page for a browser")
+    add("--write", action="store_true", help="write RESULTS/tables, and the pages of templates")
     add("--check", action="store_true", help="fail if those files are not what the records give")
 
 
@@ -70,38 +69,51 @@ def add_compare(versus: argparse.ArgumentParser) -> None:
 
 def _table(a: argparse.Namespace) -> None:
     results = Path(a.results)
-    if not (a.check or a.write):
+    if not (a.check or a.write or a.page):
         from lra.report.terminal import print_tables
 
         print_tables(a)
         return
     if a.task or a.attention or a.vary or a.format or a.effects or a.notes:
         raise UserError(
-            "--write and --check make what results/tables.yaml says: the other options "
+            "--write, --check and --page make what results/tables.yaml says: the other options "
             "are for tables on the terminal"
         )
-    from lra.report.claims import FILE as CLAIMS
-    from lra.report.claims import checked
+    study = study_of(results)
+    if a.page:
+        _write_page(study, a.page)
+        return
+    from lra.report.pages import written
 
-    runs, tables = tables_of(results)
-    files = texts_of(results, tables)
+    files = texts_of(study)
     stale = {p for p in (results / "tables").glob("*") if p.suffix[1:] in FORMATS} - {*files}
-    pages, problems = checked(results, tables)
+    pages, problems = written(study)
     (_check if a.check else _write)(files | pages, stale)
     if problems:
-        raise UserError(f"{results / CLAIMS}:\n  " + "\n  ".join(problems))
-    missing = runs[~runs["run"].isin({run for table in tables for run in table.taken["run"]})]
+        raise UserError(f"pages of {results} that are not written:\n  " + "\n  ".join(problems))
+    shown = {run for table in study.tables for run in table.taken["run"]}
+    missing = study.runs[~study.runs["run"].isin(shown)]
     if len(missing):
         print(f"{len(missing)} of the records are in no table:")
         print(*(f"  {n} of {path}" for path, n in Counter(missing["path"]).items()), sep="\n")
 
 
-def tables_of(results: Path) -> tuple[pd.DataFrame, list[Table]]:
-    """The runs of a results folder, and their tables: those of its tables.yaml, then one per
+def _write_page(study: Study, path: Path) -> None:
+    from lra.report.page import page
+
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, page(study.tables, study.folder).encode())
+    print(path)
+
+
+def study_of(results: Path) -> Study:
+    """A results folder, read: its runs, and their tables, those of its tables.yaml, then one per
     converted model."""
     from lra.data import hunt
     from lra.report.build import build_all
     from lra.report.specs import specs
+    from lra.report.study import Study
     from lra.results import audit
     from lra.results.frame import frame_of
     from lra.results.record import read_all, without_other_outcomes
@@ -118,20 +130,19 @@ def tables_of(results: Path) -> tuple[pd.DataFrame, list[Table]]:
     audit.refuse_contradictions(records)
     hunt.read_hunts(results / hunt.FILE)  # which no table shows, but pages may quote
     runs = frame_of(without_other_outcomes(records))
-    return runs, build_all(specs(results), runs, folder)
+    return Study(results, records, runs, build_all(specs(results), runs, folder))
 
 
-def texts_of(results: Path, tables: Sequence[Table]) -> dict[Path, str]:
+def texts_of(study: Study) -> dict[Path, str]:
+    """The files of all tables."""
     from lra.report.latex import ENDINGS, WRITERS
-    from lra.report.page import page
 
-    folder = results / "tables"
-    files = {
-        folder / (table.spec.name + ENDINGS.get(form, f".{form}")): writer(table, results)
-        for table in tables
+    folder = study.folder / "tables"
+    return {
+        folder / (table.spec.name + ENDINGS.get(form, f".{form}")): writer(table, study.folder)
+        for table in study.tables
         for form, writer in WRITERS.items()
     }
-    return files | {results / "index.html": page(tables, results)}
 
 
 def _write(files: dict[Path, str], stale: set[Path]) -> None:

@@ -8,7 +8,7 @@ import io
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from lra.base.errors import UserError, csv_text
 from lra.base.places import PACKAGE
 from lra.data import hunt, rules
 from lra.data.store import lock, new_folder
-from lra.report.commands import tables_of, texts_of
+from lra.report.commands import study_of, texts_of
+from lra.report.page import page
+from lra.report.study import Study
 from lra.report.table import Table
 from lra.results import first_versions
 from lra.results.first_versions import RECORDS
@@ -71,19 +73,18 @@ its settings say: the `command` in its record repeats it.
 
 def export_all(a: argparse.Namespace) -> None:
     target, results = a.all, Path(a.results)
-    runs, tables = tables_of(results)
+    study = study_of(results)
     with lock(target, f"another process is writing {target}; waiting for it"):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise UserError(f"{target} is there already: name a new folder")
         with new_folder(target) as partial:
-            _fill(partial, results, runs, tables, a.license)
-    print(f"{len(runs)} records, {len(tables)} tables: {target}\nlra records check {target}")
+            _fill(partial, study, a.license)
+    counts = f"{len(study.runs)} records, {len(study.tables)} tables"
+    print(f"{counts}: {target}\nlra records check {target}")
 
 
-def _fill(
-    folder: Path, results: Path, runs: pd.DataFrame, tables: list[Table], license: str
-) -> None:
-    records = results / RECORDS
+def _fill(folder: Path, study: Study, license: str) -> None:
+    results, runs, records = study.folder, study.runs, study.folder / RECORDS
     files = [*paths(records), *(results / name for name in COPIED)]
     files += [path.with_suffix(".npz") for path in paths(records)]
     for file in [file for file in files if file.exists()]:
@@ -92,10 +93,11 @@ def _fill(
         copy = folder / file.relative_to(results)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    texts = {path.relative_to(results): text for path, text in texts_of(results, tables).items()}
+    texts = {path.relative_to(results): text for path, text in texts_of(study).items()}
+    texts[Path("index.html")] = page(study.tables, results)
     once = runs.drop_duplicates("run")  # some stand in the files of two sweeps
     texts[Path("runs.csv")] = _rows(once, records)
-    texts[Path("README.md")] = _card(once, len(runs), tables, license)
+    texts[Path("README.md")] = _card(once, len(runs), study.tables, license)
     texts |= {Path(f"protocols/{name}.yaml"): text for name, text in _protocols(runs)}
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +133,7 @@ def _protocols(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
         yield name, yaml.safe_dump(json.loads(json.dumps(of_tasks)), sort_keys=False)
 
 
-def _card(runs: pd.DataFrame, records: int, tables: list[Table], license: str) -> str:
+def _card(runs: pd.DataFrame, records: int, tables: Sequence[Table], license: str) -> str:
     answers = [r.get("answers.packed") or r.get("labels") for r in runs["record"]]
     by_task = runs.groupby("task").agg(
         runs=("run", "size"), attentions=("attention", "nunique"), seeds=("seed", "nunique")

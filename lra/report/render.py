@@ -10,6 +10,7 @@ import pandas as pd
 
 from lra.base.errors import csv_text, escape_md
 from lra.report.rows import beside
+from lra.report.stats import LEVEL
 from lra.report.table import (
     LEAST_DEAD,
     Table,
@@ -114,7 +115,7 @@ def wide(table: Table, escape: Callable[[str], str] = str, bold: str = "{}") -> 
         return (bold.format(score) if cell["best"] else score) + " " * len(mark) + escape(mark)
 
     shown = table.cells.apply(text, axis=1).unstack("column")
-    shown = shown.reindex(index=table.rows.index, columns=table.columns).fillna("")
+    shown = shown.reindex(index=table.rows.index, columns=table.columns).astype(object).fillna("")
     shown = shown.rename_axis("attention")
     if table.single:
         return shown.join(costs(table, table.single).map(escape))
@@ -159,7 +160,7 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
         name, lines = table.spec.against, lines_of(table.agreements, AGREEMENT)
         yield f"The order in {name}", AGREEMENTS.format(name=name), lines
     if not table.pairs.empty:
-        yield "Example by example", PAIRS, table.pairs
+        yield "Example by example", PAIRS, tests_of(table)
 
 
 def rules_of(table: Table) -> pd.DataFrame:
@@ -170,6 +171,21 @@ def rules_of(table: Table) -> pd.DataFrame:
         lambda column: ["" if pd.isna(n) else rounded(n, digits[column.name]) for n in column]
     )
     return scores.assign(reads=ordered["reads"]).rename_axis("rule")
+
+
+def tests_of(table: Table) -> pd.DataFrame:
+    """The paired tests as texts, a line per pair of rows."""
+    stars = table.pairs["p"].lt(LEVEL).map({True: "*", False: ""})
+    texts = table.pairs.agg("{0[difference]:+.1f} (p {0[p]:.2g})".format, axis="columns")
+    shown = table.pairs.assign(text=texts + stars)
+    lines = shown.pivot(index=["first", "second"], columns="column", values="text")
+    order = dict.fromkeys(zip(shown["first"], shown["second"], strict=True))
+    return (
+        lines.reindex([*order], columns=table.columns)
+        .astype(object)
+        .fillna("")
+        .reset_index("second")
+    )
 
 
 def lines_of(numbers: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:

@@ -142,8 +142,8 @@ def _noise(record: Record) -> float:
 
 
 def example_by_example(table: Table) -> pd.DataFrame:
-    """Paired tests, a line per pair of rows and a column per task: of every two rows that have all
-    tasks, and of two of one attention of which one has the settings of the other and more."""
+    """Paired tests, a line per pair of rows and column: of every two rows that have all tasks, and
+    of two of one attention of which one has the settings of the other and more."""
     rows, n = table.rows, len(table.columns)
     complete = {*rows.index[rows["coverage"] == f"{n}/{n}"]}
     names = rows[["attention", "options"]].itertuples()
@@ -152,14 +152,11 @@ def example_by_example(table: Table) -> pd.DataFrame:
     def wanted(a: str, b: str) -> bool:
         return {a, b} <= complete or named[a] <= named[b] or named[b] <= named[a]
 
-    lines: dict[tuple[str, str], dict[str, str]] = {}
+    lines = []
     for task in table.columns:
         records = table.column(task)["records"].dropna()
-        for a, b, difference, p in paired_tests(records.to_dict(), wanted):
-            shown = f"{difference:+.1f} (p {p:.2g})" + "*" * (p < stats.LEVEL)
-            lines.setdefault((a, b), dict.fromkeys(table.columns, ""))[task] = shown
-    body = [{"first": a, "second": b} | cells for (a, b), cells in lines.items()]
-    return pd.DataFrame(body).set_index("first") if body else pd.DataFrame()
+        lines += [(task, *test) for test in paired_tests(records.to_dict(), wanted)]
+    return pd.DataFrame(lines, columns=["column", "first", "second", "difference", "p"])
 
 
 def paired_tests(

@@ -25,7 +25,7 @@ from lra.figures import style as look
 from lra.figures.bench import costs_of
 from lra.figures.style import INK, NOTE, OTHERS, save_figure
 from lra.looks import LUNA, WORDS, look_of
-from lra.report.commands import tables_of
+from lra.report.commands import study_of
 from lra.report.names import names_of
 from lra.report.rules import read_rules
 from lra.report.table import Table, is_mixed, of_both_kinds
@@ -85,7 +85,7 @@ def main() -> None:
     }
     wanted = a.only or [*pictures, *TABLED]
     if TABLED.keys() & {*wanted}:
-        tables = {table.spec.name: table for table in tables_of(a.results)[1]}
+        tables = {table.spec.name: table for table in study_of(a.results).tables}
     for name in wanted:
         paths = pictures[name]() if name in pictures else TABLED[name](a.results, tables, out)
         print(*paths, sep="\n")

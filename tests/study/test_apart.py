@@ -54,13 +54,14 @@ def test_the_tool_needs_no_study(clone: Path):
 
 @pytest.mark.rest(2)
 def test_tables_of_results_need_records_alone(clone: Path):
-    """No file of claims, no list of tables, no page."""
+    """No list of tables, no templates of pages."""
     run_in(clone, "lra", "train", "experiment=demo", *WORDS, "attention=linear")
     (clone / "results/records").mkdir(parents=True)
     run_in(clone, "lra", "records", "export", "results/records/mine.jsonl", "--runs", "runs")
     run_in(clone, "lra", "table", "--write")
     assert "are what the records give" in run_in(clone, "lra", "table", "--check")
-    assert (clone / "results/index.html").is_file()
+    run_in(clone, "lra", "table", "--page", "page.html")
+    assert (clone / "page.html").is_file()
 
 
 @pytest.mark.rest(2)

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from lra.bench.result import BenchResult
 from lra.figures import style, tables
 from lra.looks import look_of
-from lra.report.commands import tables_of
+from lra.report.commands import study_of
 from lra.report.names import names_of
 from lra.report.specs import specs
 from lra.report.table import Table, rounded
@@ -46,7 +46,7 @@ def study() -> Iterator[dict[str, ModuleType]]:
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Table]:
-    return {table.spec.name: table for table in tables_of(RESULTS)[1]}
+    return {table.spec.name: table for table in study_of(RESULTS).tables}
 
 
 @pytest.fixture

@@ -29,12 +29,15 @@ def results(make: Make, runs: Path, tmp_path: Path) -> Path:
 
 def test_check_compares_every_file_that_was_written(results: Path, capsys: Capture):
     command = ["table", "--results", str(results)]
+    template = results / "pages/two.md.jinja"
+    template.parent.mkdir()
+    template.write_text("{{ records() }} runs.\n", encoding="utf-8")
     assert main([*command, "--write"]) == 0
     names = {p.name for p in (results / "tables").iterdir()}
     assert names == {f"leaderboard{ending}" for ending in (".md", ".csv", ".tex", "-paper.tex")}
     assert main([*command, "--check"]) == 0
     assert "5 files are what the records give" in capsys.readouterr().out
-    page, table = results / "index.html", results / "tables" / "leaderboard.md"
+    page, table = results / "two.md", results / "tables" / "leaderboard.md"
     table.write_text(table.read_text(encoding="utf-8").replace("48", "84"), encoding="utf-8")
     page.unlink()
     (results / "tables" / "old.md").write_text("x", encoding="utf-8")
@@ -50,6 +53,14 @@ def test_check_compares_every_file_that_was_written(results: Path, capsys: Captu
     assert "old.md removed" in removed
     assert said.startswith("2 of 5 files written")
     assert main([*command, "--check"]) == 0
+
+
+def test_all_tables_are_one_page_where_it_is_asked_for(results: Path, capsys: Capture):
+    place = results.parent / "pages/all.html"
+    assert main(["table", "--results", str(results), "--page", str(place)]) == 0
+    assert capsys.readouterr().out == f"{place}\n"
+    assert "Leaderboard" in place.read_text(encoding="utf-8")
+    assert not (results / "tables").exists()
 
 
 def test_no_records_is_a_sentence(tmp_path: Path, capsys: Capture):

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from lra.base.digests import digest
@@ -15,7 +16,7 @@ from lra.data import hunt
 from lra.data.rules import FILE, keep, read_scores
 from lra.metrics.metric import facts_of, get
 from lra.report.rules import read_rules
-from lra.report.values import value_of
+from lra.report.study import Study
 
 RULE: dict[str, Any] = {"reads": "nothing", "val": 44.0, "test": 45.5, "by": {"2": [4, 5]}}
 LINE: dict[str, Any] = {
@@ -98,12 +99,12 @@ HUNT = {"task": "listops", "fingerprint": "0a0a0a0a", "test": 45.5, "found": Fal
 def test_an_edited_line_is_named_by_what_reads_it(
     tmp_path: Path, name: str, line: dict[str, Any], how: str
 ):
-    """Rules by every table, both by a claim that quotes them."""
+    """Rules by every table, both by a page that quotes them."""
     first = with_digest(line | {"fingerprint": "another"})
     second = edited(with_digest(line)) if how == "edited" else json.dumps(line)
     (tmp_path / name).write_text(f"{first}\n{second}\n", encoding="utf-8")
     sentence = f"{tmp_path / name}, line 2, is damaged or invalid (its digest does not fit"
     with pytest.raises(UserError, match=re.escape(sentence)):
-        value_of({"file": name, "where": {"task": "listops"}}, [], tmp_path)
+        Study(tmp_path, [], pd.DataFrame(), []).lines(name, {"task": "listops"})
     with pytest.raises(UserError, match=re.escape(sentence)):
         (read_rules if name == FILE else lambda folder: hunt.read_hunts(folder / name))(tmp_path)

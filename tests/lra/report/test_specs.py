@@ -11,13 +11,12 @@ import pytest
 
 from lra.base.errors import UserError
 from lra.data.rules import FILE
-from lra.report import claims, specs
+from lra.report import specs
 from lra.report.rules import read_rules
 
 BOMB = "- &a0 [x, x]\n" + "".join(f"- &a{i} [{f'*a{i - 1}, ' * 10}]\n" for i in range(1, 12))
 READERS: dict[str, Callable[[Path], Any]] = {
     "tables.yaml": specs.specs,
-    "claims.yaml": claims.read_claims,
     FILE: read_rules,
 }
 
@@ -29,7 +28,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str):
         READERS[name](tmp_path)
 
 
-@pytest.mark.parametrize("name", ["tables.yaml", "claims.yaml"])
+@pytest.mark.parametrize("name", ["tables.yaml"])
 @pytest.mark.parametrize("content", [BOMB, "- &a [*a]\n"])
 def test_aliases_of_aliases_are_refused_at_once(tmp_path: Path, name: str, content: str):
     (tmp_path / name).write_text(content, encoding="utf-8")
