@@ -10,9 +10,11 @@ STAMP := $(VENV)/.installed
 RUN_STAMP := $(or $(wildcard $(STAMP)),$(VENV)/.installed-run)
 # Each process is given a stretch of the suite, so that what a file's tests share is made once.
 PYTEST := $(PY) -m pytest -n auto --dist worksteal
+# SHARD=2/4 is one of four parts of the tests.
+SHARDED = $(if $(SHARD),--shard $(SHARD))
 
 .DEFAULT_GOAL := help
-.PHONY: no-python help setup demo wheel lock test test-luna test-lra test-all test-portable test-gpu gpu-quarter golden tables reference pictures docs sheet lint format clean
+.PHONY: no-python help setup demo wheel lock test test-luna test-lra test-rest test-all test-portable test-gpu gpu-quarter golden tables reference pictures docs sheet lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +38,7 @@ demo: $(RUN_STAMP) ## train luna, linear and softmax on a small ListOps and prin
 	@$(VENV)/bin/lra table --runs runs/demo
 
 test: $(STAMP) ## run the tests in 6 minutes; all of one method's with K=name
-	@$(PYTEST) $(if $(K),-k '$(K)',$(if $(QUARTER),--quarter $(QUARTER),-m 'not rest'))
+	@$(PYTEST) $(if $(K),-k '$(K)',-m 'not rest') $(SHARDED)
 
 test-luna: $(STAMP) ## run the tests of luna/ alone, which need neither lra/ nor configs/
 	@$(PYTEST) tests/luna $(if $(K),-k '$(K)',-m 'not rest')
@@ -44,8 +46,11 @@ test-luna: $(STAMP) ## run the tests of luna/ alone, which need neither lra/ nor
 test-lra: $(STAMP) ## run the tests of lra/ and its golden runs, which need no results/
 	@$(PYTEST) tests/lra tests/golden tests/hydra_plugins $(if $(K),-k '$(K)',-m 'not rest')
 
-test-all: $(STAMP) ## run all tests, those marked rest too
-	@$(PYTEST)
+test-rest: $(STAMP) ## run the tests that `make test` leaves out, most of an hour
+	@$(PYTEST) -m rest $(SHARDED)
+
+test-all: $(STAMP) ## run all tests
+	@$(PYTEST) $(SHARDED)
 
 test-portable: $(STAMP) ## run the numerical tests as on other processors, in other surroundings
 	@scripts/portable.sh

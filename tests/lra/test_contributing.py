@@ -61,7 +61,7 @@ def test_a_method(clone: Path, row: int):
     assert "| `foo` |" in (clone / "docs/attentions.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.rest(1)
+@pytest.mark.rest
 def test_a_mixer_with_its_options_and_traits(clone: Path):
     paste(clone, MIXER)
     paste(clone, TRAITS)
@@ -87,7 +87,7 @@ def test_an_optimiser_a_schedule_and_a_callback(clone: Path):
     assert facts["settings"]["protocol"]["recipe"]["lr"] == 3e-4
 
 
-@pytest.mark.rest(2)
+@pytest.mark.rest
 def test_a_task(clone: Path):
     paste(clone, TASK)
     printed = follow(clone, TASK)
@@ -96,7 +96,7 @@ def test_a_task(clone: Path):
     assert passed(printed["make test K=foo"]) > 3, "that of every task is among them"
 
 
-@pytest.mark.rest(1)
+@pytest.mark.rest
 def test_a_protocol(clone: Path):
     paste(clone, PROTOCOL)
     printed = follow(clone, PROTOCOL)
@@ -106,7 +106,7 @@ def test_a_protocol(clone: Path):
     assert re.findall(r"^listops, protocol (\w+)", tables, re.M) == ["luna", "tenth"]
 
 
-@pytest.mark.rest(1)
+@pytest.mark.rest
 def test_a_benchmark(clone: Path):
     paste(clone, BENCHMARK)
     [printed] = follow(clone, BENCHMARK).values()
@@ -115,7 +115,7 @@ def test_a_benchmark(clone: Path):
     assert {path.suffix for path in (clone / "bench").iterdir()} == {".json", ".md", ".png", ".pdf"}
 
 
-@pytest.mark.rest(3)
+@pytest.mark.rest
 def test_a_figure(clone: Path):
     for seed in (1, 2):
         write_run(clone / "runs/demo", "luna", 0.4, seed=seed)

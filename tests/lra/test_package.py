@@ -143,7 +143,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.rest(1)
+@pytest.mark.rest
 def test_wrong_methods_of_another_package_are_found(python: Path, folder: Path, tmp_path: Path):
     """By `lra check` as installed: each by its fault, and the right one passes."""
     every = ("Values", *FAULTS)
@@ -164,7 +164,7 @@ def test_wrong_methods_of_another_package_are_found(python: Path, folder: Path, 
         assert FAULTS.get(name, "'values' is what it declares") in done.stdout, name
 
 
-@pytest.mark.rest(3)
+@pytest.mark.rest
 def test_a_package_of_ones_own_as_contributing_says(python: Path, lra: Lra, folder: Path):
     """What the command writes is what the page shows; it is installed, checked and trained."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -45,7 +45,7 @@ def run(clone: Path, command: str) -> str:
 
 
 @pytest.mark.timeout(1800)  # a minute of work, in twenty processes
-@pytest.mark.rest(2)
+@pytest.mark.rest
 def test_the_page_from_its_top_to_its_end(clone: Path):
     printed: dict[str, str] = {}
     for language, block in BLOCKS:

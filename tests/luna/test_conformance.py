@@ -100,7 +100,7 @@ def test_compiled_graph_equals_eager(name: str, profile: str):
     compiled_step(name, profile, backend=backend, fullgraph=not breaks)
 
 
-@pytest.mark.rest(1)
+@pytest.mark.rest
 def test_machine_code_equals_eager():
     """The others are compiled to their graphs only."""
     compiled_step("luna", "strict", fullgraph=True)

@@ -33,7 +33,7 @@ def collected(clone: Path) -> set[str]:
     return set(re.findall(r"^tests/(\w+)/", printed, re.M))
 
 
-@pytest.mark.rest(2)
+@pytest.mark.rest
 def test_the_tool_needs_no_study(clone: Path):
     assert not any((clone / name).exists() for name in ("results", "scripts/study", "tests/study"))
     assert collected(clone) == {"golden", "hydra_plugins", "lra", "luna"}
@@ -52,7 +52,7 @@ def test_the_tool_needs_no_study(clone: Path):
     assert "the best on dev" in found
 
 
-@pytest.mark.rest(2)
+@pytest.mark.rest
 def test_tables_of_results_need_records_alone(clone: Path):
     """No list of tables, no templates of pages."""
     run_in(clone, "lra", "train", "experiment=demo", *WORDS, "attention=linear")
@@ -64,7 +64,7 @@ def test_tables_of_results_need_records_alone(clone: Path):
     assert (clone / "page.html").is_file()
 
 
-@pytest.mark.rest(2)
+@pytest.mark.rest
 def test_the_attentions_need_no_arena(attentions: Path):
     assert collected(attentions) == {"luna"}
     run_in(attentions, "pytest", *PLAIN, "-m", "not rest", "-k", "linear", "tests/luna")

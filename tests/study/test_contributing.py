@@ -44,7 +44,7 @@ def results(clone: Path) -> Path:
     return folder
 
 
-@pytest.mark.rest(3)
+@pytest.mark.rest
 def test_a_table(clone: Path, results: Path):
     paste(clone, TABLE)
     follow(clone, TABLE)
@@ -57,7 +57,7 @@ def test_a_table(clone: Path, results: Path):
     assert (results / "figures/three_methods-listops-scores.png").exists()
 
 
-@pytest.mark.rest(4)
+@pytest.mark.rest
 @pytest.mark.timeout(7200)  # the suite itself takes six minutes of two idle cores
 def test_with_all_recipes_in_it_the_whole_suite_is_green(whole: Path):
     """What one pastes fits what another does, and what looks at everything finds each in its place:

@@ -15,7 +15,7 @@ from lra.settings.compose import compose
 RECORDS = Path(__file__).resolve().parents[2] / "results" / "records" / "published_listops.jsonl"
 
 
-@pytest.mark.rest(3)
+@pytest.mark.rest
 def test_answers_follow_the_first_token(tmp_path: Path):
     run = compose(["experiment=published_listops"])
     length = run.protocol.data.max_length

@@ -268,7 +268,7 @@ def complete(tmp_path: Path) -> None:
     assert all(r.answers is not None for r in records)
 
 
-@pytest.mark.rest(2)
+@pytest.mark.rest
 def test_a_call_that_is_stopped_is_gone_on_with(tmp_path: Path):
     """By SIGTERM while two runs train; without a second time for what was done. What was not
     exported is exported by the next call."""

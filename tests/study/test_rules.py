@@ -18,7 +18,7 @@ SHORT = {"n_train": 20000, "n_val": 500, "n_test": 2000}
 SHORT |= {"max_args": 4, "max_depth": 4, "min_length": 4, "max_length": 60}
 
 
-@pytest.mark.rest(3)
+@pytest.mark.rest
 def test_fresh_rules_of_short_listops_are_the_kept_ones(tmp_path: Path) -> None:
     options = lra.data.configure("listops", [f"{name}={value}" for name, value in SHORT.items()])
     made = prepare(options, max_length=64, data_dir=tmp_path, workers=1)

@@ -248,7 +248,7 @@ sys.exit(main(sys.argv[1:]))
     "program",
     [
         pytest.param(["-c", SENT], id="sent"),
-        pytest.param(["-m", "lra"], id="measured", marks=pytest.mark.rest(4)),
+        pytest.param(["-m", "lra"], id="measured", marks=pytest.mark.rest),
     ],
 )
 def test_ctrl_c_prints_the_plan(program: list[str], overrides: list[str]):

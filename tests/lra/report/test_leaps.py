@@ -150,7 +150,7 @@ def test_equal_rows_that_leap_at_random_are_rarely_marked(rows: int, leap: float
     assert np.mean(wrong) <= 0.1
 
 
-@pytest.mark.rest(2)
+@pytest.mark.rest
 def test_equal_rows_some_of_whose_runs_are_on_their_way_are_rarely_marked():
     """With the test of means alone 36 % of these columns have a wrong mark."""
     rng = np.random.default_rng(2)

@@ -55,7 +55,7 @@ LONG = (
 @triton
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
 @pytest.mark.parametrize(
-    "which", [f"not ({LONG})", pytest.param(LONG, marks=pytest.mark.rest(4))], ids=["short", "long"]
+    "which", [f"not ({LONG})", pytest.param(LONG, marks=pytest.mark.rest)], ids=["short", "long"]
 )
 def test_in_the_interpreter(which: str):
     others = ("test_luna_attention.py", "test_mapped.py", "test_decayed.py")

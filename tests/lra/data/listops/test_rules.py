@@ -97,7 +97,7 @@ def test_balanced_data_do_not_depend_on_the_workers(monkeypatch: pytest.MonkeyPa
     assert np.array_equal(one.keys, two.keys)
 
 
-@pytest.mark.rest(2)
+@pytest.mark.rest
 def test_what_counts_give_is_more_than_a_linear_model_of_them(tmp_path: Path) -> None:
     score = scores(["n_train=8000"], tmp_path, "bag", "counts and extremes")
     assert score["bag"] + 3 < score["counts and extremes"]
