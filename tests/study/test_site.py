@@ -35,7 +35,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_page_and_every_public_name_is_there(site: Path):
     built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
-    assert {f"docs/{path.stem}.html" for path in ROOT.glob("docs/*.md")} < built
+    pages = {path.relative_to(ROOT).with_suffix(".html") for path in ROOT.glob("docs/**/*.md")}
+    assert {*map(str, pages)} < built
     for module in (lra, lra.data, luna, luna.convert):
         page = (site / "api" / f"{module.__name__}.html").read_text(encoding="utf-8")
         for name in module.__all__:
