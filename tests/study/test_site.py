@@ -48,7 +48,7 @@ def test_the_menu_is_short(site: Path):
     page = (site / "docs" / "runs.html").read_text(encoding="utf-8")
     entries = re.findall(r'<a href="([^"#]+)" class="md-nav__link', page)
     assert 20 <= len(set(entries)) <= 25
-    for group in ("Start", "Use", "Results", "Reference", "Contribute", "Appendix"):
+    for group in ("Start", "Use", "Results", "Reference", "Contribute"):
         assert re.search(rf'class="md-ellipsis">\s*{group}\s*<', page), group
 
 
