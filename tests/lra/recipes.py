@@ -1,5 +1,5 @@
-"""The recipes of CONTRIBUTING.md: blocks are pasted where their first lines say, and commands are
-run, with more words that make them small.
+"""The recipes of docs/extend: blocks are pasted where their first lines say, and commands are run,
+with more words that make them small. A recipe is a page, by its name.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from .conftest import REPOSITORY, call_in, run_in
 
-PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
-METHOD = "I have a method: what do I write?"
-MIXER, TRAITS = "A mixer, complete", "Traits"
-OWN = "I have an optimiser, a schedule or a callback: what do I write?"
-TASK, PROTOCOL, BENCHMARK = "Add a task", "Add a protocol", "Add a benchmark case"
-TABLE, FIGURE = "Add a table", "Add a figure"
-PASTED = (MIXER, TRAITS, OWN, TASK, PROTOCOL, BENCHMARK, TABLE, FIGURE)
+PAGES = {path.stem: path.read_text("utf-8") for path in (REPOSITORY / "docs/extend").glob("*.md")}
+# In an order in which all of them can be pasted: the kernel is one of the mixer's.
+PASTED = (
+    *("attention", "mixer", "kernel", "optimizer", "task", "metric", "protocol", "benchmark"),
+    *("table", "figure", "command", "launcher"),
+)
+NOT_PASTED = ("numerics",)  # it has nothing to paste
 
 FEW = "n_train=64 n_val=16 n_test=16"
 TRAINED = "steps_share=1e-6 min_evaluations=1 trainer=cpu trainer.threads=1"
@@ -29,6 +29,7 @@ SMALL = {
     "lra train --config-dir mine": FEW_TRAINED,
     "lra train task=foo": FEW_TRAINED,
     "lra train protocol=tenth": TINY_TRAINED,
+    "lra train -m hydra/launcher=ssh": FEW_TRAINED,
     "lra data": FEW,
     "lra bench": "--lengths 64 128 --rounds 1 --write bench",
     # What is installed already, and one process in place of one a core.
@@ -37,45 +38,38 @@ SMALL = {
 }
 
 
-def section(title: str) -> str:
-    """What stands below a heading, up to the next."""
-    found = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^##+ |\Z)", PAGE, re.M | re.S)
-    assert found is not None, title
-    return found[1]
-
-
 def blocks(text: str, languages: str) -> list[str]:
     return re.findall(rf"^```(?:{languages})\n(.*?)^```", text, re.M | re.S)
 
 
-def paste(clone: Path, title: str) -> None:
-    """Put the blocks of a section where their first lines say; what results is tidy."""
-    found = blocks(section(title), "python|yaml")
-    assert found, title
+def paste(clone: Path, name: str) -> None:
+    """Put the blocks of a page where their first lines say; what results is tidy."""
+    found = blocks(PAGES[name], "python|yaml")
+    assert found, name
     python = set()
     for block in found:
         first, code = block.split("\n", 1)
-        name, _, where = first.removeprefix("# ").partition(", ")
-        file = clone / name
+        place, _, where = first.removeprefix("# ").partition(", ")
+        file = clone / place
         assert file.exists() == bool(where), first
         old = file.read_text(encoding="utf-8") if where else ""
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(placed(old, where, code), encoding="utf-8")
-        python |= {name} if file.suffix == ".py" else set()
+        python |= {place} if file.suffix == ".py" else set()
     for words in (("check", "--quiet"), ("format", "--check", "--quiet")) if python else ():
         run_in(clone, "ruff", *words, *sorted(python))
 
 
 def placed(old: str, where: str, code: str) -> str:
-    """A file's text with code in it: below a line, or at the end."""
+    """A file's text with code in it: below a line, in place of it, or at the end."""
     if where in ("", "at the end"):
         return old + code
-    text = where.removeprefix("below: ")
-    assert text != where, where
+    how, text = where.split(": ", 1)
+    assert how in ("below", "in place of"), where
     lines = old.splitlines(keepends=True)
     found = [i for i, line in enumerate(lines, 1) if line.lstrip().startswith(text)]
     assert len(found) == 1, f"{where}: lines {found}"
-    return "".join([*lines[: found[0]], code, *lines[found[0] :]])
+    return "".join([*lines[: found[0] - (how == "in place of")], code, *lines[found[0] :]])
 
 
 def run(clone: Path, command: str) -> str:
@@ -85,11 +79,11 @@ def run(clone: Path, command: str) -> str:
     return call_in(clone, *words) if words[0] == "make" else run_in(clone, *words)
 
 
-def follow(clone: Path, title: str) -> dict[str, str]:
-    """Run the commands of a section; what each of them prints."""
-    lines = "\n".join(blocks(section(title), "sh")).splitlines()
+def follow(clone: Path, name: str) -> dict[str, str]:
+    """Run the commands of a page; what each of them prints."""
+    lines = "\n".join(blocks(PAGES[name], "sh")).splitlines()
     every = [line for line in lines if line.startswith(("lra ", "make "))]
-    assert every, title
+    assert every, name
     return {command: run(clone, command) for command in every}
 
 

@@ -15,7 +15,8 @@ from lra.looks import FAMILIES, family_of
 from . import pages
 from .pages import COMPOSED, NOT_RUN, PARSED, ROOT, SMALL, kind
 
-# Pages that tests of their own follow: test_tutorial.py, test_company.py.
+# Pages that tests of their own follow: test_tutorial.py, test_company.py. So does
+# test_contributing.py those of docs/extend.
 FOLLOWED = {"docs/company.md", "docs/tutorial.md"}
 PAGES = ["README.md", "CONTRIBUTING.md"]
 PAGES += sorted({f"docs/{p.name}" for p in ROOT.glob("docs/*.md")} - FOLLOWED)

@@ -165,9 +165,9 @@ def test_wrong_methods_of_another_package_are_found(python: Path, folder: Path, 
 
 
 @pytest.mark.rest
-def test_a_package_of_ones_own_as_contributing_says(python: Path, lra: Lra, folder: Path):
+def test_a_package_of_ones_own_as_its_recipe_says(python: Path, lra: Lra, folder: Path):
     """What the command writes is what the page shows; it is installed, checked and trained."""
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/extend/attention.md").read_text(encoding="utf-8")
     [entry] = re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S)
     lra("new", "attention", "foo")
     assert entry in (folder / "luna-foo/pyproject.toml").read_text(encoding="utf-8")

@@ -80,10 +80,10 @@ def test_an_excuse_that_is_not_needed_is_a_problem():
     assert "take 'batch' out of exempt" in found["batch"]
 
 
-def test_the_mixer_of_contributing_is_what_it_declares(monkeypatch: pytest.MonkeyPatch):
+def test_the_mixer_of_the_recipe_is_what_it_declares(monkeypatch: pytest.MonkeyPatch):
     # It is known already where somebody has pasted it.
     monkeypatch.delitem(base._classes, "before", raising=False)
-    text = Path("CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = Path("docs/extend/mixer.md").read_text(encoding="utf-8")
     code = next(
         block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "Mixer" in block
     )

@@ -1,5 +1,5 @@
-"""A table by the recipe of CONTRIBUTING.md, and all of its recipes at once in one copy, where the
-whole suite must pass, as `make test` runs it.
+"""A table by the recipe of docs/extend, and all of its recipes at once in one copy, where the whole
+suite must pass, as `make test` runs it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ..lra.conftest import REPOSITORY, call_in, not_copied, run_in
-from ..lra.recipes import PASTED, SMALL, TABLE, follow, paste
+from ..lra.recipes import PASTED, SMALL, follow, paste
 
 HIDDEN = (".ci", ".github", ".gitattributes", ".gitignore", ".pre-commit-config.yaml")
 
@@ -46,8 +46,8 @@ def results(clone: Path) -> Path:
 
 @pytest.mark.rest
 def test_a_table(clone: Path, results: Path):
-    paste(clone, TABLE)
-    follow(clone, TABLE)
+    paste(clone, "table")
+    follow(clone, "table")
     text = (results / "tables/three_methods.md").read_text(encoding="utf-8")
     assert all(f"| {name}" in text for name in ("luna", "linear", "softmax"))
     assert "rff" not in text
@@ -62,10 +62,11 @@ def test_a_table(clone: Path, results: Path):
 def test_with_all_recipes_in_it_the_whole_suite_is_green(whole: Path):
     """What one pastes fits what another does, and what looks at everything finds each in its place:
     whoever follows the page may run `make test`."""
-    for title in PASTED:
-        paste(whole, title)
+    for name in PASTED:
+        paste(whole, name)
     run_in(whole, "mypy")
     make = shlex.split(f"make {SMALL['make']}")
     call_in(whole, *make, "tables")
-    call_in(whole, *make, "golden", "NAME=before")
+    for name in ("before", "square"):
+        call_in(whole, *make, "golden", f"NAME={name}")
     call_in(whole, *make, "test")

@@ -151,7 +151,13 @@ def test_one_example_has_a_score(name: str):
         "classes": (Answers(np.array([1]), np.array([1])), Classes(2)),
     }
     answers, asked = kinds[made.targets[0]]
-    expected = {"rmse": 3, "mae": 3, "f1": 100 * 2 / 3, "accuracy": 100, "accuracy_f1": 100}
+    expected = {
+        "rmse": 3,
+        "mae": 3,
+        "f1": 100 * 2 / 3,
+        "accuracy": 100,
+        "accuracy_f1": 100,
+    }
     assert made.score(answers, asked) == pytest.approx(expected.get(name, 0))
     assert made.noise(answers, asked) == pytest.approx(0, abs=1e-9)
 
