@@ -45,6 +45,9 @@ BELOW: dict[str, tuple[str, ...]] = {
 }
 
 
+NEEDS = {"conversion": ("transformers",)}
+
+
 @dataclass(frozen=True)
 class Golden:
     name: str
@@ -53,6 +56,7 @@ class Golden:
     method: str | None = None
     part: str | None = None
     close: float = compare.CLOSE
+    needs: tuple[str, ...] = ()  # packages that are extras
 
     def numerics(self) -> dict[str, int]:
         """The integers of today: its own first, then those of the parts below."""
@@ -90,7 +94,7 @@ class Golden:
 @cache
 def every() -> dict[str, Golden]:
     parts = [
-        Golden(f"_{name}", measure, BELOW.get(name, ()), part=name)
+        Golden(f"_{name}", measure, BELOW.get(name, ()), part=name, needs=NEEDS.get(name, ()))
         for name, measure in PARTS_MEASURED.items()
     ]
     of_methods = [
