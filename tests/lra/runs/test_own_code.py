@@ -1,5 +1,5 @@
-"""A user's attention and metric, in files of their own: an edit of them, or of what lies beside them
-and they import, makes the same command run anew; other edits do not."""
+"""A user's attention and metric, in files of their own: an edit of them, or of a file beside them
+that they import, makes the same command run anew; other edits do not."""
 
 from __future__ import annotations
 
