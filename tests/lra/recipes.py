@@ -76,13 +76,15 @@ def run(clone: Path, command: str) -> str:
     """What a command of the page prints."""
     small = [more for beginning, more in SMALL.items() if command.startswith(beginning)]
     words = shlex.split(" ".join([command, *small]))
+    if words[:2] == ["python", "-m"]:
+        return run_in(clone, *words[2:])
     return call_in(clone, *words) if words[0] == "make" else run_in(clone, *words)
 
 
 def follow(clone: Path, name: str) -> dict[str, str]:
     """Run the commands of a page; what each of them prints."""
     lines = "\n".join(blocks(PAGES[name], "sh")).splitlines()
-    every = [line for line in lines if line.startswith(("lra ", "make "))]
+    every = [line for line in lines if line.startswith(("lra ", "make ", "python -m "))]
     assert every, name
     return {command: run(clone, command) for command in every}
 

@@ -99,7 +99,10 @@ def test_a_kernel(clone: Path):
 @pytest.mark.rest
 def test_a_metric(clone: Path):
     paste(clone, "metric")
-    assert passed(follow(clone, "metric")["make test K=metrics"]) > 50
+    printed = follow(clone, "metric")
+    assert passed(printed["make test K=metrics"]) > 50
+    kept = (clone / "tests/golden/runs/_scoring.json").read_text(encoding="utf-8")
+    assert "classes balanced_accuracy" in kept
 
 
 @pytest.mark.rest

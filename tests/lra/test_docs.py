@@ -11,6 +11,7 @@ import pytest
 import luna
 from lra.data import registry
 from lra.looks import FAMILIES, family_of
+from lra.settings.compose import compose
 
 from . import pages
 from .pages import COMPOSED, NOT_RUN, PARSED, ROOT, SMALL, kind
@@ -21,7 +22,7 @@ FOLLOWED = {"docs/company.md", "docs/tutorial.md"}
 PAGES = ["README.md", "CONTRIBUTING.md"]
 PAGES += sorted({f"docs/{p.name}" for p in ROOT.glob("docs/*.md")} - FOLLOWED)
 # Long ones, whose commands have tests of their own, and the quarter in which CI runs them.
-REST = {"docs/baselines.md": 1, "docs/compute.md": 2, "docs/settings.md": 3, "docs/results.md": 4}
+REST = {"docs/compute.md": 2, "docs/settings.md": 3, "docs/results.md": 4}
 COMMANDS = pages.commands_of(PAGES)
 EVERY = [command for page in PAGES for command in COMMANDS[page]]
 
@@ -81,9 +82,10 @@ def test_the_page_of_baselines_has_each_method_in_its_family():
     page = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
     for family in FAMILIES:
         section = page.partition(f"\n## {family.name.capitalize()}\n")[2].partition("\n## ")[0]
-        named = re.findall(r"`lra train .*attention=(\w+)", section)
-        assert named, family.name
-        assert {family_of(name) for name in named} == {family}
+        words = [row.split() for row in re.findall(r"^\| `(attention=.*?)` \|", section, re.M)]
+        runs = [compose(["experiment=demo", *row]) for row in words]
+        assert runs, family.name
+        assert {family_of(run.attention["name"]) for run in runs} == {family}
 
 
 def test_the_readme_names_version_and_licence():
