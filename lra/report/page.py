@@ -1,6 +1,11 @@
 """The results as one page: a template, its looks, its data, and its scripts: figure.js and
 explore.js for the figure, page.js for the tables and what scores tell, and the table library
-DataTables in static/."""
+DataTables in static/.
+
+The figure is drawn by scripts of ours. Vega-Lite 6 was tried on one view (November 2026): the page
+would be 1.9 MB instead of 1.0, its expressions need a policy that lets texts become code, and none
+of its marks takes the keyboard's focus.
+"""
 
 from __future__ import annotations
 
