@@ -213,7 +213,7 @@ def test_arrows_enter_copy_and_the_way_to_the_row(shown: Browser):
 
 def test_two_rows_are_compared(shown: Browser, file: Path):
     for lane in (3, 1):
-        shown.click(f"#figure .label[data-lane='{lane}'] rect")
+        shown.click(f"#figure .label[data-lane='{lane}'] text")
     assert shown.texts("#compare th")[:4] == [
         "",
         "A: LUNA as published",
