@@ -80,6 +80,7 @@ BEFORE = {
     "docs/results.md": ["make demo"],
     "docs/records.md": ["make demo"],
     "docs/tables.md": ["make demo", "lra records export"],
+    "docs/pages.md": ["make demo", "lra records export"],
     "docs/python.md": ["lra train experiment=demo attention=luna runs_dir=runs/demo"],
 }
 # What makes the others small.
