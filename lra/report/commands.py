@@ -129,8 +129,10 @@ def study_of(results: Path) -> Study:
         raise UserError(f"{folder} holds no record; make it from finished runs: lra records export")
     audit.refuse_contradictions(records)
     hunt.read_hunts(results / hunt.FILE)  # which no table shows, but pages may quote
-    runs = frame_of(without_other_outcomes(records))
-    return Study(results, records, runs, build_all(specs(results), runs, folder))
+    every_run = frame_of(records)
+    kept = {id(record) for record in without_other_outcomes(records)}
+    runs = every_run[every_run["record"].map(id).isin(kept)].reset_index(drop=True)
+    return Study(results, every_run, runs, build_all(specs(results), runs, folder))
 
 
 def texts_of(study: Study) -> dict[Path, str]:

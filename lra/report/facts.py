@@ -15,7 +15,6 @@ from lra.report.published import published as read_published
 from lra.report.specs import select, taken
 from lra.report.study import Fact, Study
 from lra.report.table import mark_of, on_dev_of, rounded, text_of
-from lra.results.frame import frame_of
 from lra.results.record import UNKNOWN, first_finished
 
 RECOVERY = "mean of ratios"  # of a table of conversions
@@ -171,7 +170,8 @@ def records(study: Study, name: str = "", where: Mapping[str, Any] | None = None
     tables.yaml), without answers and without a hash of their code; the mean, the least and the
     largest of their scores, and the largest at the last checkpoint."""
     runs = taken(study.every_run, study.folder / "records", name)
-    runs = select(frame_of(first_finished(runs["record"], same=4)), where or {})
+    first = {id(record) for record in first_finished(runs["record"], same=4)}
+    runs = select(runs[runs["record"].map(id).isin(first)], where or {})
     if runs.empty:
         raise UserError(f"no run of records/{name} is of {where}")
     last = [record.get("stages.last.score") for record in runs["record"]]

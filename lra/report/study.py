@@ -7,7 +7,6 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ import pandas as pd
 from lra.base.errors import UserError, nearest
 from lra.data import hunt, rules
 from lra.report.table import Table
-from lra.results.frame import frame_of
-from lra.results.record import Record
 
 KEPT = {rules.FILE: rules.read_scores, hunt.FILE: hunt.read_hunts}  # with a digest for each line
 
@@ -26,34 +23,29 @@ class Fact:
     """Fields by name, and the text that the fact alone stands for."""
 
     def __init__(self, where: str, fields: Mapping[str, Any], text: str = ""):
-        self._where, self._fields, self._text = where, fields, text
+        self._where, self._known, self._text = where, fields, text
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name not in self._fields:
-            raise UserError(f"{self._where} has no field '{name}'{nearest(name, self._fields)}")
-        return self._fields[name]
+        if name not in self._known:
+            raise UserError(f"{self._where} has no field '{name}'{nearest(name, self._known)}")
+        return self._known[name]
 
     def __str__(self) -> str:
         if not self._text:
-            raise UserError(f"{self._where} has several fields: {', '.join(self._fields)}")
+            raise UserError(f"{self._where} has several fields: {', '.join(self._known)}")
         return self._text
 
 
 @dataclass(frozen=True)
 class Study:
-    """The records of a results folder, its runs without repetitions, and its tables."""
+    """The runs of a results folder, those with another outcome elsewhere apart, and its tables."""
 
     folder: Path
-    records: Sequence[Record]
+    every_run: pd.DataFrame
     runs: pd.DataFrame
     tables: Sequence[Table]
-
-    @cached_property
-    def every_run(self) -> pd.DataFrame:
-        """Those that have another outcome elsewhere, too."""
-        return frame_of(self.records)
 
     def table(self, name: str) -> Table:
         tables = {table.spec.name: table for table in self.tables}

@@ -7,6 +7,7 @@ everybody. Whole numbers stay whole, and what a run lacks is None.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -110,6 +111,7 @@ def _version_of_training(record: Record) -> str:
     return record.version if shared == parts or not record.version else hash_parts(shared)
 
 
+@lru_cache(maxsize=4096)  # records have the same few hundred names
 def _hidden(name: str) -> bool:
     """Whether a fact, of any stage, or a group that it is in, has no column."""
     if name.startswith("stages."):

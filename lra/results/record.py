@@ -78,7 +78,7 @@ class Record:
         """Return the hash of the code; `a+b` if a run begun by code a was ended by code b."""
         return "+".join(self.get("codes") or [UNKNOWN])
 
-    @property
+    @cached_property
     def version(self) -> str:
         """Return what tells runs of one identity apart: the source of what is not the project's.
         The versions of the project itself are in the identity; early records have none, and are

@@ -32,7 +32,7 @@ def read(runs: Path, place: Path) -> Study:
     folder = place / "results"
     folder.mkdir(exist_ok=True)
     all_runs = frame(runs)
-    return Study(folder, [*all_runs["record"]], all_runs, [table(runs)])
+    return Study(folder, all_runs, all_runs, [table(runs)])
 
 
 def fields(fact: Any, *names: str) -> list[Any]:
@@ -158,7 +158,7 @@ def test_conversions_are_compared_example_by_example(convert: Make, runs: Path):
     convert("hedgehog", 0.5, predictions={"dev": [1] * 10 + [0] * 10}, labels=labels)
     convert("t2r", 0.2, predictions={"dev": [1] * 4 + [0] * 16}, labels=labels)
     (made,) = conversions(frame(runs))
-    study, name = Study(runs, [], frame(runs), [made]), made.spec.name
+    study, name = Study(runs, frame(runs), frame(runs), [made]), made.spec.name
     against = between.against(study, name, CONTROL)
     assert fields(against, "number", "nearest", "farthest") == pytest.approx([2, 50, 80])
     assert 0 < against.p < 0.05

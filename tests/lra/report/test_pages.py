@@ -55,7 +55,7 @@ def study(make: Make, runs: Path, tmp_path: Path) -> Study:
     made = table(runs)
     assert made.spec.name == "t"
     all_runs = frame(runs)
-    return Study(tmp_path / "results", [*all_runs["record"]], all_runs, [made])
+    return Study(tmp_path / "results", all_runs, all_runs, [made])
 
 
 def template(study: Study, text: str, name: str = "page.md.jinja") -> str:
@@ -159,7 +159,7 @@ def test_a_name_that_hides_a_call_is_a_mistake(study: Study):
         "().__class__.__bases__",
         "cell.__globals__",
         "cell('t', 'luna').__class__",
-        "cell('t', 'luna')._fields",
+        "cell('t', 'luna')._known",
         "cell.func.__globals__",
         "self.__init__.__globals__",
         "'a' * 10**9",

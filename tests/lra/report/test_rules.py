@@ -105,6 +105,6 @@ def test_an_edited_line_is_named_by_what_reads_it(
     (tmp_path / name).write_text(f"{first}\n{second}\n", encoding="utf-8")
     sentence = f"{tmp_path / name}, line 2, is damaged or invalid (its digest does not fit"
     with pytest.raises(UserError, match=re.escape(sentence)):
-        Study(tmp_path, [], pd.DataFrame(), []).lines(name, {"task": "listops"})
+        Study(tmp_path, pd.DataFrame(), pd.DataFrame(), []).lines(name, {"task": "listops"})
     with pytest.raises(UserError, match=re.escape(sentence)):
         (read_rules if name == FILE else lambda folder: hunt.read_hunts(folder / name))(tmp_path)
