@@ -259,5 +259,6 @@ def _benchmark() -> str:
         for n in (64, 128)
     ]
     facts = {"title": "T", "date": "today", "machine": {"device": "cpu", "threads": 1}}
+    facts |= {"benchmark": "attention", "notes": []}
     numbers, _ = BenchResult(facts=facts, rows=rows).save(Path("bench/attention"))
     return str(numbers)
