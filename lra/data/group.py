@@ -38,7 +38,7 @@ import numpy as np
 
 from lra.base.errors import UserError, nearest
 from lra.data.arrays import IGNORED, SPLITS, Example, Split
-from lra.data.recall import BLOCK, Probe, ProbeOptions, drawn, generator
+from lra.data.recall import BLOCK, Probe, ProbeOptions, drawn, generator, parts
 from lra.data.task import Job, RawSplit, read_by
 
 PREFIX, END = "prefix", "end"
@@ -188,11 +188,20 @@ class Words(Probe):
         """Answer the product at each letter; padding is the identity."""
         return self.products(np.maximum(ids.astype(np.int64) - 1, 0))
 
-    def of_last_half(self, ids: np.ndarray) -> np.ndarray:
-        """Answer at letter t the product of the last t // 2 letters."""
+    def readers(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return parts(self.of_part, "letters", without=["last half"])
+
+    def of_part(self, ids: np.ndarray, quarters: int, *, last: bool) -> np.ndarray:
+        """Answer at letter t the product of the first or the last t * quarters // 4 letters."""
         upto = np.pad(self.of_ids(ids), ((0, 0), (1, 0)))
         t = np.arange(1, upto.shape[1])
-        return np.asarray(self.of.product[self.of.inverse[upto[:, t - t // 2]], upto[:, t]])
+        kept = t * quarters // 4
+        if not last:
+            return np.asarray(upto[:, kept])
+        return np.asarray(self.of.product[self.of.inverse[upto[:, t - kept]], upto[:, t]])
+
+    def of_last_half(self, ids: np.ndarray) -> np.ndarray:
+        return self.of_part(ids, 2, last=True)
 
     def without_order(self, ids: np.ndarray) -> np.ndarray:
         """Answer at each letter one of the elements that letters in any order allow."""

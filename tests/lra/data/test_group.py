@@ -114,6 +114,17 @@ def test_rules_score_chance_and_what_the_order_hides(name: str, bag: float, tmp_
         assert "by" not in rules[rule]
 
 
+def test_readers_of_a_part_know_nothing_of_the_last_product(tmp_path: Path):
+    options = lra.data.configure("group", ["group=A5", "length=8", *SIZES])
+    made = prepare(options, max_length=0, data_dir=tmp_path, workers=1)
+    task = registry.of_facts(made.facts)
+    names = [*task.readers(made.facts["options"])]
+    assert len(names) == 5
+    assert "last half" not in names  # which is a rule
+    for score in baselines(made, task, names)["readers"].values():
+        assert score["test"] / 100 == pytest.approx(1 / 60, abs=4 * (1 / 60 / 3000) ** 0.5)
+
+
 def test_early_products_are_told_apart(tmp_path: Path):
     """The last half of three letters is one letter, so it says nothing from the second on; of the
     first letter it is nothing at all."""
