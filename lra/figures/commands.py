@@ -72,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         task=[],
         attention=[],
         effects=False,
+        rungs=False,
         results=Path("results"),
     )
     whats = parser.add_subparsers(dest="what", metavar="what")

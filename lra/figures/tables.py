@@ -19,6 +19,7 @@ from lra.figures import points as dots
 from lra.figures import style as look
 from lra.figures.effects import write_agreement, write_effects
 from lra.figures.grids import across_page, draw_grids
+from lra.figures.rungs import write_rungs
 from lra.looks import in_words
 from lra.report.commands import study_of
 from lra.report.grids import Grid, grids_of
@@ -88,6 +89,8 @@ def figures_of(table: Table) -> Iterator[TableFigure]:
         yield TableFigure(f"against-{table.spec.against}", write_agreement)
     if not table.effects.empty:
         yield TableFigure("effects", write_effects)
+    if not table.rungs.empty:
+        yield TableFigure("rungs", write_rungs)
     yield from grids_to_draw(table)
     values = [column.partition("=")[2] for column in table.columns]
     if table.axis and all(value.replace(".", "", 1).isdigit() for value in values):

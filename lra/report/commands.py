@@ -40,6 +40,11 @@ def add_table(table: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show what each setting changes while all others are equal",
     )
+    add(
+        "--rungs",
+        action="store_true",
+        help="tell test examples apart by the least that must be read of them (ListOps)",
+    )
     add("--notes", action="store_true", help="all notes: conditions, tests, rules, data, budgets")
     add("--format", default="", choices=FORMATS, help="print the tables so; paper: LaTeX, narrow")
     add("--results", default="results", help="folder of records and tables (default: results)")
@@ -74,7 +79,7 @@ def _table(a: argparse.Namespace) -> None:
 
         print_tables(a)
         return
-    if a.task or a.attention or a.vary or a.format or a.effects or a.notes:
+    if a.task or a.attention or a.vary or a.format or a.effects or a.rungs or a.notes:
         raise UserError(
             "--write, --check and --page make what results/tables.yaml says: the other options "
             "are for tables on the terminal"

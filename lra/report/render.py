@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from lra.base.errors import csv_text, escape_md
+from lra.report import rungs
 from lra.report.rows import beside
 from lra.report.stats import LEVEL
 from lra.report.table import (
@@ -152,6 +153,8 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
         yield f"Cost on {column}", "", costs(table, column)
     if not table.rules.empty:
         yield "Rules", RULES, rules_of(table)
+    if not table.rungs.empty:
+        yield "By what must be read", rungs.NOTE, rungs.in_words(table.rungs)
     if table.spec.published and table.cells["published"].notna().any():
         yield "Beside the published numbers", *beside(table)
     if not table.effects.empty:

@@ -33,6 +33,7 @@ class TableSpec(BaseModel):
     caveat: str = ""
     speed: bool = True
     effects: bool = False
+    rungs: bool = False
     together: list[str] = []
     against: str = ""
     findings: dict[str, str] = {}

@@ -63,6 +63,7 @@ class Table:
     missing: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     effects: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     agreements: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
+    rungs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # rungs.py
     pairs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # paired tests of rows
 
     @property

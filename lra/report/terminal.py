@@ -16,6 +16,7 @@ from rich.text import Text
 
 from lra.base.errors import UserError, nearest
 from lra.looks import beside, look_of
+from lra.report import rungs
 from lra.report.conversions import conversions
 from lra.report.grids import MISSING, Grid, colour_of_cell, grids_of, ink_on, scale_of
 from lra.report.latex import WRITERS
@@ -65,6 +66,11 @@ def print_tables(a: Namespace) -> None:
         if not table.rules.empty:
             rules = rules_of(table) if a.notes else rules_of(table).drop(columns="reads")
             console.print(_grid("rules", [RULES] * a.notes, rules, console.width, a.notes), "")
+        if not table.rungs.empty:
+            shown, notes = rungs.in_words(table.rungs), [rungs.NOTE] * a.notes
+            console.print(_grid("by what must be read", notes, shown, console.width), "")
+        elif a.rungs and table.costs:
+            console.print("by what must be read: not known of these data (lra data baseline)", "")
         grids = [*grids_of(table)]
         for grid in grids:
             scale = scale_of(other for other in grids if other.column == grid.column)
@@ -139,7 +145,12 @@ def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
         differ = [*_brief(differences), *differ]
         speed = not any(there[group.index].any() for there in shared)
         spec = TableSpec(
-            name=name, title=", ".join([*tasks, *differ]), vary=vary, effects=a.effects, speed=speed
+            name=name,
+            title=", ".join([*tasks, *differ]),
+            vary=vary,
+            effects=a.effects,
+            rungs=a.rungs,
+            speed=speed,
         )
         yield build(spec, group, *folders)
 

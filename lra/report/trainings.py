@@ -17,6 +17,7 @@ from lra.report.effects import effects
 from lra.report.notes import compute_class, training_notes
 from lra.report.rows import NAMES, rows_and_scores, with_published
 from lra.report.rules import read_rules
+from lra.report.rungs import rungs_of
 from lra.report.specs import TableSpec
 from lra.report.table import (
     PARTS,
@@ -119,6 +120,8 @@ def build(
         mixed = cells.index[of_both_kinds(cells)]
         kept = runs[~pd.MultiIndex.from_frame(runs[["row", "column"]]).isin(mixed)]
         table.effects = effects(kept, settings, spec.together)
+    if spec.rungs:
+        table.rungs = rungs_of(table, lines)
     table.notes = [*training_notes(table)]
     return table
 
