@@ -8,9 +8,10 @@ is found is a lower bound of what can be had without attention, and nothing foun
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,12 +33,14 @@ from lra.data.learners import (
 )
 from lra.data.rounds import need_scikit_learn
 from lra.data.rules import CONSTANT, NOTHING
+from lra.data.screen import Column, best_markers, best_pairs, best_places
 from lra.data.task import Task
 from lra.data.views import (
     Columns,
     View,
     asked,
     columns,
+    length_of,
     longer_and_longer,
     one_by_one,
     seen,
@@ -80,7 +83,8 @@ def hunt(
         metric = get("accuracy")
     whole = _problem(prepared, task, metric)
     tried: list[dict[str, Any]] = []
-    best, kept, on_dev = Fitted(NOTHING[task.asks], _constant(whole, metric)), CONSTANT, -math.inf
+    best = Fitted(NOTHING[task.asks], _constant(whole, metric), 0)
+    kept, on_dev = CONSTANT, -math.inf
     attempts = list(attempts_of(whole))
     for n, attempt in enumerate(attempts):
         show(f"{attempt.how}: {attempt.reads}", n, len(attempts))
@@ -102,6 +106,7 @@ def hunt(
         "metric": facts_of(metric),
     }
     facts |= {"options": prepared.facts["options"], "minutes": minutes, "tried": tried}
+    facts |= {"tokens": best.tokens, "of_tokens": length_of(whole.train)}
     return facts | tested | {"best": chosen, "left": len(attempts) - n - 1, "perfect": perfect}
 
 
@@ -140,14 +145,17 @@ def _constant(problem: Problem, metric: Metric) -> list[np.ndarray]:
 def attempts_of(problem: Problem) -> Iterator[Attempt]:
     """List what is tried, the cheapest first."""
     nothing = NOTHING[problem.target.name]
-    yield Attempt(CONSTANT, nothing, lambda p: Fitted(nothing, _constant_of(p)))
+    yield Attempt(CONSTANT, nothing, lambda p: Fitted(nothing, _constant_of(p), 0))
     yield Attempt("table", "one token", lambda p: _tables(p, 1))
     yield Attempt("table", "two tokens", lambda p: _tables(p, 2))
     yield Attempt("table", "length", _by_length)
+    yield Attempt("table", "one token at any place", _at_any_place)
+    yield Attempt("table", "the token behind another one", _behind_a_marker)
     if problem.train.place is not None and nothing == NOTHING["classes"]:
         yield Attempt("table", BY_QUESTION, _by_question)
     for reads, view in longer_and_longer(problem.train):
         yield Attempt("table", reads, functools.partial(_by_match, reads, view))
+    yield Attempt("table", "two tokens at any places", _at_two_places)
     views = [(view, _width(problem, view)) for view in views_of(problem.train)]
     for view, (_, numbers) in views:
         if problem.target.name == "classes" and numbers > FEW:
@@ -170,7 +178,8 @@ def _width(problem: Problem, view: View) -> tuple[int, int]:
 def _by_match(reads: str, view: View, problem: Problem) -> Fitted | None:
     parts = [columns(part, view)[0] for part in problem.parts]
     n, answers = longest_match(problem, parts)
-    return Fitted(reads.format(n=n), answers) if answers else None
+    tokens = -(-n // problem.train.split.layout.stack)
+    return Fitted(reads.format(n=n), answers, tokens) if answers else None
 
 
 def _fit(
@@ -181,7 +190,7 @@ def _fit(
     parts = held[0] if learner is trees else held.pop()  # which trees leave to a network
     if not (parts[0][0].size or parts[0][1].size):
         return None
-    return Fitted(view.reads, learner(problem, parts))
+    return Fitted(view.reads, learner(problem, parts), view.tokens)
 
 
 def _constant_of(problem: Problem) -> list[np.ndarray]:
@@ -207,6 +216,40 @@ def _tables(problem: Problem, together: int) -> Fitted | None:
     return best_table(problem, names, parts, together)
 
 
+def _read(problem: Problem, columns_: Sequence[Column]) -> list[np.ndarray]:
+    def read_all(s: Any) -> Columns:
+        return np.hstack([one.read(s) for one in columns_]), np.zeros((len(s.ids), 0))
+
+    return [columns(part, View("", read_all))[0] for part in problem.parts]
+
+
+def _of_screened(problem: Problem, found: Sequence[Column]) -> Fitted | None:
+    if not found:
+        return None
+    fitted = best_table(problem, [one.name for one in found], _read(problem, found), 1)
+    tokens = {one.name: one.tokens for one in found}
+    return fitted and fitted._replace(tokens=tokens[fitted.reads])
+
+
+def _at_any_place(problem: Problem) -> Fitted | None:
+    return _of_screened(problem, best_places(problem))
+
+
+def _behind_a_marker(problem: Problem) -> Fitted | None:
+    return _of_screened(problem, best_markers(problem))
+
+
+def _at_two_places(problem: Problem) -> Fitted | None:
+    pairs = best_pairs(problem)
+    singles = [*dict.fromkeys(itertools.chain(*pairs))]
+    if not pairs:
+        return None
+    at = {one: i for i, one in enumerate(singles)}
+    among = [(at[one], at[other]) for one, other in pairs]
+    names = [one.name for one in singles]
+    return best_table(problem, names, _read(problem, singles), 2, among)
+
+
 def _by_question(problem: Problem) -> Fitted:
     readers = [read for _, read in one_by_one(problem.train, *SINGLE)]
 
@@ -216,7 +259,7 @@ def _by_question(problem: Problem) -> Fitted:
     parts = [columns(part, View("", read_all))[0].astype(np.int64) for part in problem.parts]
     stack = problem.train.split.layout.stack  # ids of the token asked about, which come first
     questions = [part[:, :stack] for part in parts]
-    return Fitted(BY_QUESTION, place_by_question(problem, questions, parts))
+    return Fitted(BY_QUESTION, place_by_question(problem, questions, parts), 2)
 
 
 def _by_length(problem: Problem) -> Fitted | None:
@@ -224,7 +267,8 @@ def _by_length(problem: Problem) -> Fitted | None:
     names = ["how long an example is"] * parts[0].shape[1]
     if problem.train.place is not None:
         names[-1] = "where it is asked"
-    return best_table(problem, names, parts, 1) if names else None
+    fitted = best_table(problem, names, parts, 1) if names else None
+    return fitted and fitted._replace(tokens=0)
 
 
 # ---------------------------------------------------------------------- what it is worth

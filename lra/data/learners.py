@@ -8,7 +8,7 @@ trees and of a network (rounds.py). The clock only decides how far they come.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ MOST_IDS = 2**14  # columns of ids in a network: ids beyond share them
 class Fitted(NamedTuple):
     reads: str
     answers: list[np.ndarray]  # to dev and to test
+    tokens: int | None = None  # of an example that it reads; none: all of them
 
 
 class Problem(NamedTuple):
@@ -81,13 +82,17 @@ def table_of(problem: Problem, keys: np.ndarray) -> Any:
 
 
 def best_table(
-    problem: Problem, names: list[str], parts: list[np.ndarray], together: int
+    problem: Problem,
+    names: list[str],
+    parts: list[np.ndarray],
+    together: int,
+    among: Sequence[tuple[int, ...]] = (),
 ) -> Fitted | None:
-    """Answer by the ids at one place, or at so many together, that are best on dev. `parts` are
-    ids (n, places) of train, dev and test."""
+    """Answer by the ids at one place, or at so many together, that are best on dev: of all, or
+    `among` these. `parts` are ids (n, places) of train, dev and test."""
     best, found = -np.inf, None
     base = 1 + max(int(part.max(initial=0)) for part in parts)
-    for places in itertools.combinations(range(len(names)), together):
+    for places in among or itertools.combinations(range(len(names)), together):
         keys = []
         for part in parts:
             key = np.zeros(len(part), np.int64)
@@ -98,7 +103,7 @@ def best_table(
         on_dev = table.answers(keys[1])[0]
         if (score := problem.score(on_dev)) > best:
             reads = " and ".join(names[place] for place in places)
-            best, found = score, Fitted(reads, [on_dev, table.answers(keys[2])[0]])
+            best, found = score, Fitted(reads, [on_dev, table.answers(keys[2])[0]], together)
         if not problem.in_time():
             break
     return found

@@ -2,7 +2,8 @@
 
 A view gives columns of ids and columns of numbers for each answer. Where tokens have labels of
 their own, it sees the token that is asked about besides; of a causal task it sees nothing behind
-that. No view reads all tokens in their order: at most half of them, or none of their order.
+that. A view reads at most half of the tokens, or all of them and little of their order: of a few
+tokens even that is everything.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Seen(NamedTuple):
 class View(NamedTuple):
     reads: str  # half a sentence
     read: Callable[[Seen], Columns]
+    tokens: int | None = None  # of an example that it reads; none: all of them
 
 
 def asked(split: Split, most: int) -> Asked:
@@ -201,14 +203,15 @@ def views_of(train: Asked) -> list[View]:
     a = "grey level" if layout.grid else "token"
     ids = vocabulary_of(train)
     width = int(ids.max()) + 1
+    own = int(bool(it))  # the token asked about
     views = [
-        View(f"{it}how long an example is" + (" and where it asks" if it else ""), sizes),
+        View(f"{it}how long an example is" + (" and where it asks" if it else ""), sizes, own),
         View(f"{it}how often each {a} occurs", tallied(single(ids), width)),
     ]
     if layout.grid:
         side = max(2, min(layout.grid) // 8)
         views.append(View(f"mean and contrast of patches of {side} x {side}", patches(side)))
-    views += [View(reads, tokens(*parts)) for reads, parts in _places(train)]
+    views += [View(reads, tokens(*parts), n + own) for reads, parts, n in _places(train)]
     for n in range(1 if layout.stack > 1 else 2, 4 if layout.grid is None else 0):
         what = "whole token occurs" if n == 1 else f"{n} neighbouring tokens occur"
         views.append(View(f"{it}how often each {what}", tallied(neighbours(n), WIDEST)))
@@ -218,8 +221,9 @@ def views_of(train: Asked) -> list[View]:
     return views
 
 
-def _places(train: Asked) -> Iterator[tuple[str, list[Callable[[Seen], np.ndarray]]]]:
-    """Yield views of a few tokens: those at both ends, and those beside the one asked about."""
+def _places(train: Asked) -> Iterator[tuple[str, list[Callable[[Seen], np.ndarray]], int]]:
+    """Yield views of a few tokens: those at both ends, and those beside the one asked about; and
+    how many they are."""
     causal, half = train.split.layout.causal, reach(train)
     own = [] if train.place is None else [around(0, 0)]
     it = "the token asked about, " if own else ""
@@ -227,12 +231,12 @@ def _places(train: Asked) -> Iterator[tuple[str, list[Callable[[Seen], np.ndarra
         if own:
             before, after = (n, 0) if causal else (n - n // 2, n // 2)
             beside = f"{it}the {before} before it" + (f" and the {after} after it" if after else "")
-            yield beside, [around(before, after)]
-        yield f"{it}the first {_tokens(n)}", [*own, first(n)]
+            yield beside, [around(before, after)], n
+        yield f"{it}the first {_tokens(n)}", [*own, first(n)], n
         if not causal:
-            yield f"{it}the last {_tokens(n)}", [*own, last(n)]
+            yield f"{it}the last {_tokens(n)}", [*own, last(n)], n
         if 2 * n <= half and not causal:
-            yield f"{it}the first {n} and the last {_tokens(n)}", [*own, first(n), last(n)]
+            yield f"{it}the first {n} and the last {_tokens(n)}", [*own, first(n), last(n)], 2 * n
 
 
 def _tokens(n: int) -> str:
@@ -284,7 +288,12 @@ def vocabulary_of(part: Asked) -> np.ndarray:
     return numbered
 
 
-def reach(part: Asked) -> int:
-    """Half of the median length, in tokens: nothing that reads more of the order is a shortcut."""
+def length_of(part: Asked) -> int:
+    """The median length, in tokens."""
     lengths = part.split.lengths(part.example[: 8 * READ]).ravel() // part.split.layout.stack
-    return max(1, int(np.median(lengths)) // 2)
+    return max(1, int(np.median(lengths)))
+
+
+def reach(part: Asked) -> int:
+    """Half of the median length: nothing that reads more of the order is a shortcut."""
+    return max(1, length_of(part) // 2)

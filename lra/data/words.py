@@ -108,6 +108,34 @@ HOW = {
 }
 
 
+SHORTEST = 16  # tokens; of fewer nearly any attempt reads them all
+MISSED = "Missed are places that say nothing alone, if they are three or more or far too many."
+
+
+def _verdict(found: dict[str, Any], what: str, scored: str, floor: str) -> Iterator[str]:
+    """Say if it is a shortcut: what does not read the whole example."""
+    if not found["found"]:
+        yield f"No shortcut was found: the best on dev, {what},"
+        yield f"has {scored}, one answer to everything {floor}."
+        yield MISSED
+        return
+    tokens, of = found.get("tokens"), found.get("of_tokens")
+    if of is not None and of < SHORTEST:
+        yield f"Found: {what} has {scored}, one answer to everything {floor}."
+        yield f"Whether it is a shortcut cannot be told: examples have about {of} tokens, and what"
+        yield f"was found may read all of them. From {SHORTEST} tokens on it can be told."
+        return
+    if of is not None and (tokens is None or tokens >= of):
+        yield f"Not a shortcut: {what} has {scored}, one answer to everything {floor}."
+        yield "It reads all tokens, but little of their order. A method that is no better has not"
+        yield "shown that it knows the order."
+        return
+    yield f"A shortcut: {what} has {scored}, one answer to everything {floor}."
+    if tokens is not None and of is not None:
+        yield f"It reads {100 * tokens / of:.2g} % of the tokens: {tokens} of about {of:,}."
+    yield "A method that is no better has not shown that it reads more."
+
+
 def hunted(found: dict[str, Any]) -> Iterator[str]:
     """Say what a hunt has tried, the best first, and what it is worth."""
     metric, tries = found["metric"], found["tried"]
@@ -121,12 +149,7 @@ def hunted(found: dict[str, Any]) -> Iterator[str]:
     scored = f"{metric['title']} {text_of(metric, found['test'])} on test"
     scored += f" (95 % interval {low} to {high})"
     yield ""
-    if found["found"]:
-        yield f"A shortcut: {what} has {scored}, one answer to everything {floor}."
-        yield "A method that is no better has not shown that it reads more."
-    else:
-        yield f"No shortcut was found: the best on dev, {what},"
-        yield f"has {scored}, one answer to everything {floor}."
+    yield from _verdict(found, what, scored, floor)
     if found["perfect"]:
         yield "No other attempt can be better."
     elif found["left"]:

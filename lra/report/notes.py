@@ -186,7 +186,7 @@ def _column_note(table: Table, column: str) -> str:
         if (best := table.best_rule(column, bound)) is not None:
             score = first["record"].text(table.rules.loc[best, column])
             reads = table.rules.loc[best, "reads"]
-            parts.append(f"the {what} {score} ({best}, which reads {reads})")
+            parts.append(f"the {what} {score} ({best}, reads {reads})")
     budgets = " or ".join(runs["record"].map(_budget_name).unique())
     parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
     if table.spec.speed and table.column(column)["steps_per_second"].isna().any():
