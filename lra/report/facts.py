@@ -12,9 +12,10 @@ import pandas as pd
 
 from lra.base.errors import UserError, nearest
 from lra.report.published import published as read_published
+from lra.report.rungs import EXAMPLES, RULE, WORDS
 from lra.report.specs import select, taken
 from lra.report.study import Fact, Study
-from lra.report.table import mark_of, on_dev_of, rounded, text_of
+from lra.report.table import Table, mark_of, on_dev_of, rounded, text_of
 from lra.results.record import UNKNOWN, first_finished
 
 RECOVERY = "mean of ratios"  # of a table of conversions
@@ -54,10 +55,14 @@ def cells(
     column: str = "",
     rows: Sequence[str] = (),
     without: Sequence[str] = (),
+    rung: str = "",
 ) -> Fact:
     """The rows of a column, all or some: their number and that of their methods, the least and the
-    largest of their means and of their seeds, how many are marked, the steps of their leaps."""
+    largest of their means and of their seeds, how many are marked, the steps of their leaps. With a
+    `rung` their accuracy on the examples of which so much must be read, and that of two rules."""
     found, column = study.column(table, column)
+    if rung:
+        return _on_rung(found, rung)
     for row in (*rows, *without):
         study.cell(table, row, column)
     cells = found.column(column)
@@ -84,6 +89,25 @@ def cells(
         fields |= {"least_dead": cells["dead"].min(), "largest_dead": cells["dead"].max()}
     fields |= leaps_of([cell for _, cell in cells.iterrows()])
     return Fact(f"{table}, {column}", fields)
+
+
+def _on_rung(table: Table, rung: str) -> Fact:
+    name = table.spec.name
+    if rung not in table.rungs:
+        raise UserError(
+            f"{name} tells no examples apart by '{rung}'{nearest(rung, table.rungs.columns)}"
+        )
+    line = table.rungs[rung]
+    rows = [row for row in table.rows.index if row in line.index]
+    fields = {
+        "number": len(rows),
+        "examples": int(line[EXAMPLES]),
+        "least": line[rows].min(),
+        "largest": line[rows].max(),
+        "constant": line[WORDS["constant"]],
+        "first_tokens": line[f"{RULE}first tokens"],
+    }
+    return Fact(f"{name}, {rung}", fields)
 
 
 def leaps_of(cells: Sequence[pd.Series]) -> dict[str, Any]:

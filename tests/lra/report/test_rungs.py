@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lra.base.errors import UserError
 from lra.cli import main
 from lra.data.rules import keep
 from lra.figures.tables import figures_of
 from lra.metrics.answers import Answers
 from lra.metrics.metric import facts_of, get
+from lra.report.facts import _on_rung
 from lra.report.render import markdown
 from lra.report.rungs import EXAMPLES, in_words
 from lra.results.record import Record
@@ -97,3 +99,12 @@ def test_it_is_drawn_and_printed(
     }
     assert main(["table", "--runs", str(told_apart), "--rungs"]) == 0
     assert "by what must be read" in capsys.readouterr().out
+
+
+def test_a_page_may_ask_for_a_group(told_apart: Path):
+    found = table(told_apart, rungs=True)
+    fact = _on_rung(found, "two")
+    assert (fact.number, fact.examples, fact.least, fact.largest) == (2, 2, 50, 100)
+    assert (fact.first_tokens, fact.constant) == (0, 0)
+    with pytest.raises(UserError, match="tells no examples apart by 'tow'; did you mean two"):
+        _on_rung(found, "tow")
