@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ladder
 import listops
 import numpy as np
 import pandas as pd
@@ -76,11 +77,12 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, help="default: RESULTS/figures")
-    parser.add_argument("--only", nargs="+", choices=["listops", *FINDINGS])
+    parser.add_argument("--only", nargs="+", choices=["listops", "ladder", *FINDINGS])
     a = parser.parse_args()
     out = a.out or a.results / "figures"
     pictures = {
         "listops": lambda: listops.draw(a.results, out),
+        "ladder": lambda: ladder.draw(a.results, out),
         "listops-depth": lambda: draw_depth(a.results, a.data_dir, out),
     }
     wanted = a.only or [*pictures, *TABLED]

@@ -30,7 +30,7 @@ from scripts.study import scheme
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 MOST = 15
-SCRIPTS = ("pictures", "listops", "states", "trained")
+SCRIPTS = ("pictures", "ladder", "listops", "states", "trained")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 def test_every_committed_picture_has_a_finding(study: dict[str, ModuleType]):
     findings = {f"figures/{name}": said for name, said in study["pictures"].FINDINGS.items()}
     findings["figures/listops"] = study["listops"].FINDING.format("")
+    for name in study["ladder"].LOOKS:
+        findings[f"figures/ladder-{name}"] = study["ladder"].FINDING
     findings["theory/trained"] = study["trained"].FINDING
     findings |= {f"figures/{name}": title for name, (title, _) in scheme.SCHEMES.items()}
     findings["figures/scheme-families"] = scheme.FAMILIES_TITLE
@@ -111,6 +113,32 @@ def test_no_two_named_lines_of_a_figure_look_the_same(
     for looks in named:
         drawn = [(look["color"], look["marker"], str(look["linestyle"])) for look in looks]
         assert len(set(drawn)) == len(drawn)
+
+
+def test_the_ladder_has_every_row_and_can_be_read_at_311_pixels(
+    study: dict[str, ModuleType], tmp_path: Path
+):
+    ladder = study["ladder"]
+    rules, rungs = study["listops"].rules_of(RESULTS), ladder.rungs_of(RESULTS)
+    lanes = ladder.lanes_of(RESULTS)
+    assert list(rungs.values()) == sorted(rungs.values())
+    figure = Figure(figsize=(ladder.WIDTH, ladder.HEIGHT))
+    axes = figure.add_axes((0, 0, 1, 1))
+    ladder.draw_ladder(axes, rules, rungs, lanes, ladder.LOOKS["light"])
+    dots = [line for line in axes.get_lines() if line.get_marker() in ("o", "D")]
+    assert len(dots) == sum(map(len, lanes))
+    said = [text.get_text() for text in axes.texts]
+    assert [*ladder.LEVELS.values()] == [text for text in said if text in ladder.LEVELS.values()]
+    assert "H-Transformer-1D" in said
+    for path in ladder.draw(RESULTS, tmp_path):
+        with Image.open(path) as image:
+            shrunk = 311 / image.width
+        assert min(text.get_fontsize() for text in axes.texts) * ladder.DPI / 72 * shrunk > 8
+    # The finding: most Transformers are near the band, all state spaces but one at level 1 1/2.
+    transformers, _, states = ([score for _, score in lane] for lane in lanes)
+    assert sum(score > rules["first tokens"] + ladder.FAR for score in transformers) == 1
+    assert sum(abs(score - rungs["depth 1 and operators"]) < 4 for score in states) == 6
+    assert max(states) < rungs["depth 2"]
 
 
 def test_the_main_finding_is_drawn_from_records_and_rules(
