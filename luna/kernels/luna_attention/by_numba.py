@@ -12,7 +12,7 @@ denominators, and S and z of each head.
 
 `absolute`: z and c are sums of |phi|, and what comes from them to phi is multiplied by its sign.
 
-Sums over units (numba_kernels.py) are taken in an order that does not depend on the number of
+Sums over units (luna/kernels/units.py) are taken in an order that does not depend on the number of
 threads. Causal attention has no kernel of its own: causal_on_cpu.py.
 """
 
@@ -23,15 +23,14 @@ from torch import Tensor
 from luna.kernels import cpu
 from luna.kernels.luna_attention.numba_blocks import Maps
 from luna.kernels.luna_attention.numba_kernels import (
-    SEGMENT,
     keys_backward_kernel,
     keys_kernel,
     queries_backward_kernel,
     queries_kernel,
 )
-from luna.kernels.luna_attention.numba_products import sum_parts
 from luna.kernels.rows import rows_of
 from luna.kernels.scalar_mlp.by_numba import grid
+from luna.kernels.units import SEGMENT, sum_parts
 
 PARTS = 32  # at most, of the units, with parameter gradients of their own
 

@@ -1,9 +1,7 @@
-"""A block of tokens in machine code: its rows read and written, its features, their gradients.
+"""A block of tokens in machine code: its features and their gradients.
 
-    Maps    the parameters of phi, of all groups
-    Block   buffers that a thread fills anew with every block
-
-Padded tokens are not loaded at all: a block is the next BLOCK real ones.
+Maps    the parameters of phi, of all groups
+Block   buffers that a thread fills anew with every block
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import numpy as np
 from luna.kernels import cpu
 from luna.kernels.luna_attention.numba_outputs import RELU, put_outputs
 from luna.kernels.luna_attention.numba_products import add_product, add_rows, product
-from luna.kernels.rows import row_of
+from luna.kernels.rows import scatter
 from luna.kernels.scalar_mlp.by_numba import find_intervals
 
 BLOCK = 128  # tokens at a time: 32 KB of features at D = 64
@@ -68,49 +66,6 @@ def new_block(maps, e):
         np.empty((BLOCK, M), dtype),
         np.empty((BLOCK, d), dtype),
     )
-
-
-# ---------------------------------------------------------------------- rows
-
-
-@cpu.jit
-def real_rows(mask, i, end, rows):
-    """Write the indices of the real tokens from i to end into `rows`, at most len(rows) of them;
-    return their count and where to continue."""
-    count = 0
-    while i < end and count < len(rows):
-        if mask[i]:
-            rows[count] = i
-            count += 1
-        i += 1
-    return count, i
-
-
-@cpu.jit
-def gather(x, b, h, rows, count, block):
-    for i in range(count):
-        at = row_of(x, b, h, rows[i])
-        for j in range(block.shape[1]):
-            block[i, j] = x.memory[at + j]
-
-
-@cpu.jit
-def scatter(block, rows, count, x, b, h):
-    for i in range(count):
-        at = row_of(x, b, h, rows[i])
-        for j in range(block.shape[1]):
-            x.memory[at + j] = block[i, j]
-
-
-@cpu.jit
-def clear_padding(mask, first, end, x, b, h, width):
-    for i in range(first, end):
-        if not mask[b, i]:
-            at = row_of(x, b, h, i)
-            x.memory[at : at + width] = 0
-
-
-# ---------------------------------------------------------------------- features
 
 
 @cpu.jit
@@ -199,4 +154,4 @@ def map_backward(block, count, A, weights, B, z, maps, g, options, totals, dx, b
     product(du, maps.W[g], block.dx, count)
     add_product(du, block.x, dW, count)
     add_rows(du, block.ones, dbias, count)
-    scatter(block.dx, block.rows, count, dx, b, h)
+    scatter(block.dx, block.rows, count, block.dx.shape[1], dx, b, h)

@@ -1,8 +1,6 @@
-"""Small matrix products and sums in machine code: their matrices lie in cache."""
+"""Small matrix products in machine code: their matrices lie in cache."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from luna.kernels import cpu
 
@@ -51,16 +49,3 @@ def add_absolute_rows(A, scale, c, rows):
     for i in range(rows):
         for d in range(len(c)):
             c[d] += scale[i] * abs(A[i, d])
-
-
-@cpu.jit
-def sum_parts(parts, total):
-    """total (G, N) of parts (G, P, N), added in order and in float64."""
-    G, P, N = parts.shape
-    sums = np.empty(N, np.float64)
-    for g in range(G):
-        sums[:] = 0
-        for p in range(P):
-            for i in range(N):
-                sums[i] += parts[g, p, i]
-        total[g] = sums
