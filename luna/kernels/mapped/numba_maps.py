@@ -1,11 +1,4 @@
-"""A block of tokens in machine code: its features by the maps of this folder, and their gradients.
-
-    Maps    which map, and its parameters
-    Block   buffers that a thread fills anew with every block
-
-Buffers are padded to whole vectors, as luna/kernels/tiles.py wants them, with zeros: a feature
-that there is not is 0, whatever the map says of 0.
-"""
+"""The maps of this folder in machine code: elu + 1, and relu of a linear map for each head."""
 
 from __future__ import annotations
 
@@ -14,114 +7,44 @@ from typing import NamedTuple
 import numpy as np
 
 from luna.kernels import cpu
+from luna.kernels.linear_numba.feature_map import BLOCK, clear_columns, provide
+from luna.kernels.linear_numba.passes import add_rows
+from luna.kernels.linear_numba.rows import gather, put_rows, rows_in, rows_out
+from luna.kernels.linear_numba.tiles import add_product, padded, product
+from luna.kernels.linear_numba.vectors import elu_plus_one, lanes, least, load, same, store
 from luna.kernels.luna_attention.numba_outputs import exact
-from luna.kernels.rows import gather, put_rows, rows_in, rows_out
-from luna.kernels.tiles import add_product, add_rows, padded, product
-from luna.kernels.vectors import elu_plus_one, lanes, least, load, same, store
 
-BLOCK = 64  # tokens at a time: with their sums they stay in the nearest cache
-ELU, RELU = range(2)
+# ---------------------------------------------------------------------- elu
 
 
-class Maps(NamedTuple):
-    kind: int  # ELU or RELU
-    W: np.ndarray  # (G, D, d); of ELU (1, D, 0)
-    bias: np.ndarray  # (G, D)
+class Elu(NamedTuple):
+    """phi(x) = elu(x) + 1, D = d."""
 
-
-class Block(NamedTuple):
-    """The buffers of a block; d, D and e are filled up."""
-
-    rows: np.ndarray  # (BLOCK) where its tokens stand in the sequence
-    scale: np.ndarray  # (BLOCK) a factor of each token
-    weights: np.ndarray  # (BLOCK) another one
-    ones: np.ndarray  # (BLOCK)
-    x: np.ndarray  # (BLOCK, d) queries or keys
-    phi: np.ndarray  # (BLOCK, D) features
-    dphi: np.ndarray  # (BLOCK, D) their gradient
-    values: np.ndarray  # (BLOCK, e) values, or what has their shape
-    S: np.ndarray  # (D, e)
-    S_T: np.ndarray  # (e, D)
-    z: np.ndarray  # (D)
-    W: np.ndarray  # (D, d) of a group
-    W_T: np.ndarray  # (d, D)
-    dW: np.ndarray  # (D, d)
-    dbias: np.ndarray  # (D)
+    like: np.ndarray  # (1, 1, D)
 
 
 @cpu.jit
-def new_block(maps, e):
-    kind = maps.bias.dtype
-    D = padded(maps.bias, maps.W.shape[1])
-    d = D if maps.kind == ELU else padded(maps.bias, maps.W.shape[2])
-    e = padded(maps.bias, e)
-    return Block(
-        np.empty(BLOCK, np.int64),
-        np.ones(BLOCK, kind),
-        np.ones(BLOCK, kind),
-        np.ones(BLOCK, kind),
-        np.zeros((BLOCK, d), kind),
-        np.zeros((BLOCK, D), kind),
-        np.zeros((BLOCK, D), kind),
-        np.zeros((BLOCK, e), kind),
-        np.zeros((D, e), kind),
-        np.zeros((e, D), kind),
-        np.zeros(D, kind),
-        np.zeros((D, d), kind),
-        np.zeros((d, D), kind),
-        np.zeros((D, d), kind),
-        np.zeros(D, kind),
-    )
+def elu_width(maps):
+    return maps.like.shape[2]
 
 
 @cpu.jit
-def take_sums(block, S, z):
-    """S (D, e), its transpose and z of one head into a block."""
-    for p in range(S.shape[0]):
-        block.z[p] = z[p]
-        for j in range(S.shape[1]):
-            block.S[p, j] = S[p, j]
-            block.S_T[j, p] = S[p, j]
+def elu_scratch(maps):
+    """Rows that do not lie as vectors want them (BLOCK, D)."""
+    return np.zeros((BLOCK, padded(maps.like, maps.like.shape[2])), maps.like.dtype)
 
 
 @cpu.jit
-def take_group(block, maps, g):
-    """The parameters of one group into a block, and their gradients at 0."""
-    if maps.kind == RELU:
-        block.dW[:] = 0
-        block.dbias[:] = 0
-        for p in range(maps.W.shape[1]):
-            for j in range(maps.W.shape[2]):
-                block.W[p, j] = maps.W[g, p, j]
-                block.W_T[j, p] = maps.W[g, p, j]
+def elu_start(scratch, maps, g):
+    pass
 
 
 @cpu.jit
-def width_of(maps):
-    """d, the width of queries and keys."""
-    return maps.W.shape[1] if maps.kind == ELU else maps.W.shape[2]
-
-
-@cpu.jit
-def map_rows(block, x, b, h, count, maps, g):
-    """Fill the features of a block."""
-    phi = block.phi
-    D = maps.W.shape[1]
-    zero = phi.dtype.type(0)
-    if maps.kind == ELU:
-        X, at, step = rows_in(x, b, h, block.rows, count, D, block.x)
-        map_elu(X, at, step, phi, count)
-    else:  # backward reads x again
-        gather(x, b, h, block.rows, count, maps.W.shape[2], block.x)
-        X = block.x.reshape(-1)
-        product(X, 0, block.x.shape[1], block.W_T, phi, 0, phi.shape[1], count)
-        for i in range(count):
-            for p in range(D):
-                u = phi[i, p] + maps.bias[g, p]
-                phi[i, p] = zero if u < zero else u  # and not max(): NaN stays
-    for i in range(count):
-        for p in range(D, phi.shape[1]):
-            phi[i, p] = zero
+def elu_rows(block, scratch, x, b, h, count, maps, g):
+    D = maps.like.shape[2]
+    X, at, step = rows_in(x, b, h, block.rows, count, D, scratch)
+    map_elu(X, at, step, block.phi, count)
+    clear_columns(block.phi, D, count)
 
 
 @exact
@@ -134,29 +57,124 @@ def map_elu(x, at, step, phi, count):
 
 
 @cpu.jit
-def map_backward(block, count, maps, dx, b, h):
-    """dx from the features' gradient scale dphi + weights z; what the parameters get is added to
-    the block's dW and dbias."""
-    x, phi, dphi, z = block.x, block.phi, block.dphi, block.z
-    D = phi.shape[1]
-    d = width_of(maps)
+def elu_backward(block, scratch, count, maps, g, totals, part, dx, b, h):
+    phi, D = block.phi, maps.like.shape[2]
+    width = phi.shape[1]
+    one = same(phi, phi.dtype.type(1))
+    X, at, step = rows_out(dx, b, h, block.rows, count, D, scratch)
+    for i in range(count):
+        for j in range(0, width, lanes(phi)):
+            slope = least(load(phi, i * width + j), one)  # phi = e^x below 0
+            store(X, at + i * step + j, load(block.dphi, i * width + j) * slope)
+    put_rows(dx, b, h, block.rows, count, D, scratch)
+
+
+@cpu.jit
+def elu_end(scratch, maps, totals, part):
+    pass
+
+
+# ---------------------------------------------------------------------- relu
+
+
+class Affine(NamedTuple):
+    """phi(x) = relu(W x + b)."""
+
+    W: np.ndarray  # (G, D, d)
+    bias: np.ndarray  # (G, D)
+
+
+class AffineScratch(NamedTuple):
+    """D and d are filled up."""
+
+    x: np.ndarray  # (BLOCK, d)
+    W: np.ndarray  # (D, d)
+    W_T: np.ndarray  # (d, D)
+    dW: np.ndarray  # (D, d)
+    dbias: np.ndarray  # (D)
+
+
+@cpu.jit
+def affine_inputs(maps):
+    return maps.W.shape[2]
+
+
+@cpu.jit
+def affine_scratch(maps):
+    kind = maps.W.dtype
+    D, d = padded(maps.W, maps.W.shape[1]), padded(maps.W, maps.W.shape[2])
+    return AffineScratch(
+        np.zeros((BLOCK, d), kind),
+        np.zeros((D, d), kind),
+        np.zeros((d, D), kind),
+        np.zeros((D, d), kind),
+        np.zeros(D, kind),
+    )
+
+
+@cpu.jit
+def affine_start(scratch, maps, g):
+    scratch.dW[:] = 0
+    scratch.dbias[:] = 0
+    for p in range(maps.W.shape[1]):
+        for j in range(maps.W.shape[2]):
+            scratch.W[p, j] = maps.W[g, p, j]
+            scratch.W_T[j, p] = maps.W[g, p, j]
+
+
+@cpu.jit
+def affine_rows(block, scratch, x, b, h, count, maps, g):
+    phi, X = block.phi, scratch.x
+    D = maps.W.shape[1]
     zero = phi.dtype.type(0)
+    gather(x, b, h, block.rows, count, maps.W.shape[2], X)
+    product(X.reshape(-1), 0, X.shape[1], scratch.W_T, phi, 0, phi.shape[1], count)
+    for i in range(count):
+        for p in range(D):
+            u = phi[i, p] + maps.bias[g, p]
+            phi[i, p] = zero if u < zero else u  # and not max(): NaN stays
+    clear_columns(phi, D, count)
+
+
+@cpu.jit
+def affine_backward(block, scratch, count, maps, g, totals, part, dx, b, h):
+    phi, dphi, x = block.phi, block.dphi, scratch.x
+    D, d = phi.shape[1], maps.W.shape[2]
+    zero = phi.dtype.type(0)
+    for i in range(count):
+        for p in range(D):
+            dphi[i, p] = zero if phi[i, p] <= zero else dphi[i, p]  # not phi > 0: NaN stays
+    add_product(dphi, x.reshape(-1), 0, x.shape[1], scratch.dW, count)
+    add_rows(dphi, block.ones, scratch.dbias, count, False)
     X, at, step = rows_out(dx, b, h, block.rows, count, d, x)
-    if maps.kind == ELU:
-        one = same(phi, phi.dtype.type(1))
-        for i in range(count):
-            scale, weight = same(phi, block.scale[i]), same(phi, block.weights[i])
-            for j in range(0, D, lanes(phi)):
-                u = scale * load(dphi, i * D + j) + weight * load(z, j)
-                slope = least(load(phi, i * D + j), one)  # phi = e^x below 0
-                store(X, at + i * step + j, u * slope)
-    else:
-        for i in range(count):
-            scale, weight = block.scale[i], block.weights[i]
-            for p in range(D):
-                u = scale * dphi[i, p] + weight * z[p]
-                dphi[i, p] = zero if phi[i, p] <= zero else u  # and not phi > 0: NaN stays
-        add_product(dphi, x.reshape(-1), 0, x.shape[1], block.dW, count)
-        add_rows(dphi, block.ones, block.dbias, count)
-        product(dphi.reshape(-1), 0, D, block.W, X, at, step, count)
+    product(dphi.reshape(-1), 0, D, scratch.W, X, at, step, count)
     put_rows(dx, b, h, block.rows, count, d, x)
+
+
+@cpu.jit
+def affine_end(scratch, maps, totals, part):
+    dW, dbias = totals
+    for p in range(maps.W.shape[1]):
+        dbias[part, p] += scratch.dbias[p]
+        for j in range(maps.W.shape[2]):
+            dW[part, p, j] += scratch.dW[p, j]
+
+
+provide(
+    Elu,
+    inputs=elu_width,
+    new=elu_scratch,
+    start=elu_start,
+    rows=elu_rows,
+    backward=elu_backward,
+    end=elu_end,
+)
+provide(
+    Affine,
+    inputs=affine_inputs,
+    new=affine_scratch,
+    start=affine_start,
+    rows=affine_rows,
+    backward=affine_backward,
+    end=affine_end,
+)

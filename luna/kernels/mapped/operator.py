@@ -62,7 +62,7 @@ def attention(*arguments):
     q, k, v, mask, parameters, name, *options = arguments
     if not on_gpu(q.device.type):
         by_numba = _engine_of_cpu(*options)
-        by_numba.forward((q, k, v, mask), parameters, results, name, *options[1:])
+        by_numba.forward((q, k, v, mask), parameters, results, *options[1:])
         return results
     call = _module(name).call(q, v, parameters, *options, segment_of(results[1].numel()))
     call.forward(q, k, v, mask, results)
@@ -80,10 +80,9 @@ def _attention_backward(grad, q, k, v, mask, parameters, out, c, S, z, map, caus
     of_inputs = side_by_side(memory, q, v)
     if not on_gpu(q.device.type):
         by_numba = _engine_of_cpu(causal)
-        tensors, results = (q, k, v, mask), (out, c, S, z)
-        options = map, eps, divided
-        totals = by_numba.backward(grad, tensors, parameters, results, of_inputs, *options)
-        return memory, totals
+        tensors, results = (q, k, v, mask), (c, S, z)
+        options = of_inputs, eps, divided
+        return memory, by_numba.backward(grad, tensors, parameters, results, *options)
     module = _module(map)
     call = module.call(q, v, parameters, causal, eps, divided, segment_of(c.numel()))
     of_map, totals = module.gradients(call, parameters)

@@ -13,9 +13,9 @@ import numpy as np
 from torch import Tensor
 
 from luna.kernels import cpu
+from luna.kernels.linear_numba.rows import row_of, rows_of
+from luna.kernels.linear_numba.units import SEGMENT, sum_parts
 from luna.kernels.linear_triton.segments import rows_like
-from luna.kernels.rows import row_of, rows_of
-from luna.kernels.units import SEGMENT, sum_parts
 
 BLOCK = 64  # tokens at a time: they stay in the nearest cache between two loops
 

@@ -6,6 +6,7 @@ AVX-512, after checks at every row whether memory overlaps. Here a kernel works 
     load(x, at), store(x, at, v)    at a place of an array, which lies in memory without gaps
     same(x, number)                 a vector of one number, of x's type
     a + b, a * b, least(a, b)       number by number; least is b where a is NaN
+    magnitude(a), with_sign(a, b)   |a|, and a times the sign of b
     total(a)                        the sum of the numbers of a vector
     elu_plus_one(a)                 a + 1 above 0, e^a below
 
@@ -144,6 +145,30 @@ def least(_: Any, a: Any, b: Any) -> Any:
 
 
 @intrinsic
+def magnitude(_: Any, a: Any) -> Any:
+    """|a|"""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return of_vector(builder, "fabs", arguments[0])
+
+    return a(a), codegen
+
+
+@intrinsic
+def with_sign(_: Any, a: Any, b: Any) -> Any:
+    """a times the sign of b: 0 where b is 0, NaN where it is NaN."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, of = arguments
+        zero = ir.Constant(of.type, [0.0] * of.type.count)
+        minus = builder.fsub(ir.Constant(of.type, [-0.0] * of.type.count), x)
+        there = builder.select(builder.fcmp_ordered("<", of, zero), minus, x)
+        return builder.select(builder.fcmp_ordered("==", of, zero), zero, there)
+
+    return a(a, b), codegen
+
+
+@intrinsic
 def total(_: Any, a: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir_of(a)
@@ -166,17 +191,22 @@ def elu_plus_one(_: Any, a: Any) -> Any:
         zero, one = (ir.Constant(u.type, [number] * u.type.count) for number in (0.0, 1.0))
         above = builder.fcmp_ordered(">", u, zero)
         below = builder.select(above, zero, u)
-        power = (exponential if a.number.bitwidth == 32 else library_exponential)(builder, below)
+        if a.number.bitwidth == 32:
+            power = exponential(builder, below)
+        else:
+            power = of_vector(builder, "exp", below)
         return builder.select(above, builder.fadd(u, one), power)
 
     return a(a), codegen
 
 
-def library_exponential(builder: Any, x: Any) -> Any:
-    """e^x in double precision: LLVM calls the C library for one number at a time."""
+def of_vector(builder: Any, name: str, x: Any) -> Any:
+    """A function that LLVM knows, of each number. What a processor has not, such as exp in double
+    precision, is the C library's, one number at a time."""
+    letters = "f32" if x.type.element == ir.FloatType() else "f64"
     kind = ir.FunctionType(x.type, [x.type])
-    function = builder.module.declare_intrinsic(f"llvm.exp.v{x.type.count}f64", fnty=kind)
-    return builder.call(function, [x])
+    name = f"llvm.{name}.v{x.type.count}{letters}"
+    return builder.call(builder.module.declare_intrinsic(name, fnty=kind), [x])
 
 
 def exponential(builder: Any, x: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Kernels work on blocks of tokens. Padded tokens are not loaded at all: a block is the next real
 ones. They are copied side by side, except where a kernel can use them as they lie. A block may be
-wider than its rows; only their own columns are written.
+wider than its rows; the other columns are 0.
 """
 
 from __future__ import annotations
@@ -56,10 +56,13 @@ def real_rows(mask, i, end, rows):
 
 @cpu.jit
 def gather(x, b, h, rows, count, width, block):
+    """Copy rows into a block, whose further columns become 0: a product may have left NaN there."""
     for i in range(count):
         at = row_of(x, b, h, rows[i])
         for j in range(np.uint64(width)):
             block[i, j] = x.memory[at + j]
+        for j in range(width, block.shape[1]):
+            block[i, j] = 0
 
 
 @cpu.jit

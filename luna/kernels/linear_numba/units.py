@@ -12,6 +12,12 @@ from torch import Tensor
 from luna.kernels import cpu
 
 SEGMENT = 1024  # tokens of a unit
+PARTS = 32  # at most, of the units, with parameter gradients of their own
+
+
+def parts_of(units: int, groups: int) -> int:
+    """How many parts units make, each of them of one group."""
+    return groups * min(units // groups, max(1, PARTS // groups))
 
 
 def segments_of(q: Tensor) -> int:
@@ -33,11 +39,16 @@ def add_up(sums: Tensor, total: Tensor) -> None:
 
 
 @cpu.jit
+def segments_of_mask(mask):
+    return (mask.shape[1] + SEGMENT - 1) // SEGMENT
+
+
+@cpu.jit
 def unit_of(unit, mask, groups):
     """Sequence, head, group, segment and its tokens; heads outermost, so that those which share
     parameters are neighbours."""
     B, n = mask.shape
-    segments = (n + SEGMENT - 1) // SEGMENT
+    segments = segments_of_mask(mask)
     h = unit // (B * segments)
     rest = unit % (B * segments)
     segment = rest % segments

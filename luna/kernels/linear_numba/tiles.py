@@ -18,19 +18,16 @@ from numba import types
 from numba.core import cgutils
 
 from luna.kernels import cpu
-from luna.kernels.vectors import (
+from luna.kernels.linear_numba.vectors import (
     CONTRACT,
     WIDTH,
     Vector,
     intrinsic,
     ir_of,
     lanes,
-    load,
     pointer,
-    same,
     splat,
     start_of,
-    store,
 )
 
 ROWS = 8 if WIDTH == 64 else 4  # AVX2 has 16 registers: the sums of 8 rows do not fit
@@ -121,28 +118,14 @@ def product(A, a, of_a, B, C, c, of_c, rows):
 
 @cpu.jit
 def add_product(A, B, b, of_b, C, rows):
-    """C += A^T B of `rows` rows, of padded blocks A and C."""
+    """C += A^T B of `rows` rows, of padded blocks A and C; C may have fewer rows than A columns."""
     D, N = C.shape
+    width = A.shape[1]
     one = lanes(A)
     for j in range(0, N - one, 2 * one):
         for p in range(0, D, ROWS):
-            tile(A, p, 1, D, B, b + j, of_b, C, p * N + j, N, rows, 2, True)
+            tile(A, p, 1, width, B, b + j, of_b, C, p * N + j, N, rows, 2, True)
     if N // one % 2:
         j = N - one
         for p in range(0, D, ROWS):
-            tile(A, p, 1, D, B, b + j, of_b, C, p * N + j, N, rows, 1, True)
-
-
-@cpu.jit
-def add_rows(A, scale, c, rows):
-    """c += sum of scale[i] A[i] of a padded block, two sums at a time."""
-    width = A.shape[1]
-    for j in range(0, width, lanes(A)):
-        even = same(A, A.dtype.type(0))
-        odd = even
-        for i in range(0, rows - 1, 2):
-            even = even + same(A, scale[i]) * load(A, i * width + j)
-            odd = odd + same(A, scale[i + 1]) * load(A, (i + 1) * width + j)
-        if rows % 2:
-            even = even + same(A, scale[rows - 1]) * load(A, (rows - 1) * width + j)
-        store(c, j, load(c, j) + (even + odd))
+            tile(A, p, 1, width, B, b + j, of_b, C, p * N + j, N, rows, 1, True)
