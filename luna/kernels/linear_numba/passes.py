@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from luna.kernels import cpu
+from luna.kernels.linear_numba.borrowed import borrowed, keep
 from luna.kernels.linear_numba.feature_map import (
     end_part,
     inputs_of,
@@ -44,8 +45,10 @@ class Rule(NamedTuple):
 @cpu.jit
 def keys_kernel(first, last, k, v, mask, maps, rule, S, z):
     """S (B, H, segments, D, e) and z (B, H, segments, D) of each unit alone."""
+    k, v, mask, maps, S, z = borrowed((k, v, mask, maps, S, z))
     D, e = S.shape[3:]
-    block, scratch = new_block(z, D, e), new_scratch(maps)
+    buffers = new_block(z, D, e), new_scratch(maps)
+    block, scratch = borrowed(buffers)
     for unit in range(first, last):
         b, h, g, segment, i, end = unit_of(unit, mask, len(maps[0]))
         block.R[:] = 0
@@ -59,13 +62,16 @@ def keys_kernel(first, last, k, v, mask, maps, rule, S, z):
             add_rows(block.phi, block.ones, block.r, count, rule.absolute)
         S[b, h, segment] = block.R[:D, :e]
         z[b, h, segment] = block.r[:D]
+    keep(buffers)
 
 
 @cpu.jit
 def queries_kernel(first, last, q, mask, maps, rule, S, z, out, c):
     """out, or N if it is not divided (B, H, n, e), and c (B, H, n); 0 at padding."""
+    q, mask, maps, S, z, out, c = borrowed((q, mask, maps, S, z, out, c))
     D, e = S.shape[2:]
-    block, scratch = new_block(z, D, e), new_scratch(maps)
+    buffers = new_block(z, D, e), new_scratch(maps)
+    block, scratch = borrowed(buffers)
     rows, phi = block.rows, block.phi
     for unit in range(first, last):
         b, h, g, _, i, end = unit_of(unit, mask, len(maps[0]))
@@ -84,6 +90,7 @@ def queries_kernel(first, last, q, mask, maps, rule, S, z, out, c):
             O, at, step = rows_out(out, b, h, rows, count, e, block.values)
             product(phi.reshape(-1), 0, phi.shape[1], block.S, O, at, step, count)
             put_rows(out, b, h, rows, count, e, block.values)
+    keep(buffers)
 
 
 @cpu.jit
@@ -91,9 +98,13 @@ def queries_backward_kernel(
     first, last, grad, q, mask, maps, rule, S, z, c, R, r, dq, totals, parts
 ):
     """dq; R, r (B, H, segments, ...) of each unit; gradients of the parameters of each part."""
+    grad, q, mask, maps, S, z, c, R, r, dq, totals = borrowed(
+        (grad, q, mask, maps, S, z, c, R, r, dq, totals)
+    )
     B, H, segments, D, e = R.shape
     units, d = B * H * segments, inputs_of(maps)
-    block, scratch = new_block(z, D, e), new_scratch(maps)
+    buffers = new_block(z, D, e), new_scratch(maps)
+    block, scratch = borrowed(buffers)
     rows, phi, dphi = block.rows, block.phi, block.dphi
     for part in range(first, last):
         start_part(scratch, maps, unit_of(units * part // parts, mask, len(maps[0]))[2])
@@ -121,14 +132,17 @@ def queries_backward_kernel(
             R[b, h, segment] = block.R[:D, :e]
             r[b, h, segment] = block.r[:D]
         end_part(scratch, maps, totals, part)
+    keep(buffers)
 
 
 @cpu.jit
 def keys_backward_kernel(first, last, k, v, mask, maps, rule, R, r, dk, dv, totals, parts):
     """dk, dv, and gradients of the parameters added to those of each part."""
+    k, v, mask, maps, R, r, dk, dv, totals = borrowed((k, v, mask, maps, R, r, dk, dv, totals))
     B, H, D, e = R.shape
     d, units = inputs_of(maps), B * H * segments_of_mask(mask)
-    block, scratch = new_block(r, D, e), new_scratch(maps)
+    buffers = new_block(r, D, e), new_scratch(maps)
+    block, scratch = borrowed(buffers)
     rows, phi, dphi = block.rows, block.phi, block.dphi
     for part in range(first, last):
         start_part(scratch, maps, unit_of(units * part // parts, mask, len(maps[0]))[2])
@@ -149,6 +163,7 @@ def keys_backward_kernel(first, last, k, v, mask, maps, rule, R, r, dk, dv, tota
                 add_weights(block, count, rule.absolute)
                 map_backward(block, scratch, count, maps, g, totals, part, dk, b, h)
         end_part(scratch, maps, totals, part)
+    keep(buffers)
 
 
 # ---------------------------------------------------------------------- steps of a pass

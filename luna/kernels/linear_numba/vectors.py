@@ -5,7 +5,9 @@ AVX-512, after checks at every row whether memory overlaps. Here a kernel works 
 
     load(x, at), store(x, at, v)    at a place of an array, which lies in memory without gaps
     same(x, number)                 a vector of one number, of x's type
+    load_eight, same_eight          vectors of eight numbers
     a + b, a * b, least(a, b)       number by number; least is b where a is NaN
+    where_positive(a, b)            b where a is above 0 or NaN, else 0
     magnitude(a), with_sign(a, b)   |a|, and a times the sign of b
     total(a)                        the sum of the numbers of a vector
     elu_plus_one(a)                 a + 1 above 0, e^a below
@@ -48,10 +50,10 @@ WIDTH = bytes_of(cpu_target.target_context.codegen().magic_tuple()[2])
 
 
 class Vector(types.Type):
-    """numba's type of a vector of numbers."""
+    """numba's type of a vector of numbers, as many as the processor's have if nothing is said."""
 
-    def __init__(self, number: types.Float):
-        self.number, self.count = number, WIDTH // (number.bitwidth // 8)
+    def __init__(self, number: types.Float, count: int = 0):
+        self.number, self.count = number, count or WIDTH // (number.bitwidth // 8)
         super().__init__(f"Vector({number}, {self.count})")
 
 
@@ -93,16 +95,23 @@ def lanes(_: Any, x: Any) -> Any:
     return types.int64(x), codegen
 
 
-@intrinsic
-def load(_: Any, x: Any, at: Any) -> Any:
-    kind = Vector(x.dtype)
-
+def _load(x: Any, kind: Vector) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         start = start_of(context, builder, x, arguments[0])
         place = pointer(builder, start, arguments[1], ir_of(kind))
         return builder.load(place, align=x.dtype.bitwidth // 8)
 
     return kind(x, types.int64), codegen
+
+
+@intrinsic
+def load(_: Any, x: Any, at: Any) -> Any:
+    return _load(x, Vector(x.dtype))
+
+
+@intrinsic
+def load_eight(_: Any, x: Any, at: Any) -> Any:
+    return _load(x, Vector(x.dtype, 8))
 
 
 @intrinsic
@@ -116,14 +125,21 @@ def store(_: Any, x: Any, at: Any, value: Any) -> Any:
     return types.void(x, types.int64, value), codegen
 
 
-@intrinsic
-def same(_: Any, x: Any, number: Any) -> Any:
-    kind = Vector(x.dtype)
-
+def _same(x: Any, kind: Vector) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return splat(builder, arguments[1], ir_of(kind))
 
     return kind(x, x.dtype), codegen
+
+
+@intrinsic
+def same(_: Any, x: Any, number: Any) -> Any:
+    return _same(x, Vector(x.dtype))
+
+
+@intrinsic
+def same_eight(_: Any, x: Any, number: Any) -> Any:
+    return _same(x, Vector(x.dtype, 8))
 
 
 @intrinsic
@@ -140,6 +156,18 @@ def multiplied(_: Any, a: Any, b: Any) -> Any:
 def least(_: Any, a: Any, b: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", *arguments), *arguments)
+
+    return a(a, b), codegen
+
+
+@intrinsic
+def where_positive(_: Any, a: Any, b: Any) -> Any:
+    """b where a is above 0 or NaN, else 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        of, value = arguments
+        zero = ir.Constant(of.type, [0.0] * of.type.count)
+        return builder.select(builder.fcmp_ordered("<=", of, zero), zero, value)
 
     return a(a, b), codegen
 

@@ -36,5 +36,5 @@ def _rule(output: int, eps: float, divided: bool, absolute: bool) -> Rule:
 
 
 def _maps(W: Tensor, bias: Tensor, keys: Tensor, table: Tensor, output: int) -> Lines:
-    arrays: Any = cpu.arrays(W.contiguous(), bias.contiguous(), table, *grid(keys))
-    return Lines(*arrays, output)
+    arrays = cpu.arrays(W.contiguous(), bias.contiguous(), table, *grid(keys))
+    return Lines(*(*arrays, output))

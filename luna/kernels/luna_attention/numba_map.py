@@ -12,10 +12,15 @@ from luna.kernels.linear_numba.feature_map import BLOCK, clear_columns, provide
 from luna.kernels.linear_numba.passes import add_rows
 from luna.kernels.linear_numba.rows import gather, put_rows, rows_out
 from luna.kernels.linear_numba.tiles import ROWS, add_product, padded, product
+from luna.kernels.linear_numba.vectors import (
+    load_eight,
+    same_eight,
+    store,
+    total,
+    where_positive,
+)
 from luna.kernels.luna_attention.numba_outputs import RELU, put_outputs
 from luna.kernels.scalar_mlp.by_numba import find_intervals
-
-USUAL = 8  # channels, whose number the compiler knows where it is this
 
 
 class Lines(NamedTuple):
@@ -92,8 +97,8 @@ def map_rows(block, scratch, x, b, h, count, maps, g):
     low, per_unit = maps.span[g, 0], maps.span[g, 1]
     find_intervals(u, maps.keys[g], low, per_unit, maps.start[g], interval, count * M)
     relu = maps.output == RELU
-    if L == USUAL:
-        lines(u, interval, maps.table[g], relu, block.phi, count, M, USUAL)
+    if L == 8:
+        eight_lines(u, interval, maps.table[g], relu, block.phi, count, M)
     else:
         lines(u, interval, maps.table[g], relu, block.phi, count, M, L)
     if maps.output > RELU:
@@ -118,6 +123,18 @@ def lines(u, interval, table, relu, phi, count, M, L):
 
 
 @cpu.jit
+def eight_lines(u, interval, table, relu, phi, count, M):
+    """The same for eight channels, the usual number, which are a vector."""
+    width = phi.shape[1]
+    for i in range(count):
+        for m in range(M):
+            at = 16 * np.int64(interval[i * M + m])
+            slopes, intercepts = load_eight(table, at), load_eight(table, at + 8)
+            y = same_eight(phi, u[i * M + m]) * slopes + intercepts
+            store(phi, i * width + 8 * m, where_positive(y, y) if relu else y)
+
+
+@cpu.jit
 def map_backward(block, scratch, count, maps, g, totals, part, dx, b, h):
     X, projected = scratch.x, scratch.projected
     _, M, d = maps.W.shape
@@ -127,8 +144,8 @@ def map_backward(block, scratch, count, maps, g, totals, part, dx, b, h):
             for p in range(M * L):
                 block.dphi[i, p] *= scratch.slope[i, p]
     tables = maps.table[g], totals[2][part]
-    if L == USUAL:
-        lines_backward(block, scratch, tables, maps.output == RELU, count, M, USUAL)
+    if L == 8:
+        eight_lines_backward(block, scratch, tables, maps.output == RELU, count, M)
     else:
         lines_backward(block, scratch, tables, maps.output == RELU, count, M, L)
     add_product(projected, X.reshape(-1), 0, X.shape[1], scratch.dW, count)
@@ -158,6 +175,24 @@ def lines_backward(block, scratch, tables, relu, count, M, L):
                 into[l] += x * d
                 into[L + l] += d
             scratch.projected[i, m] = du
+
+
+@cpu.jit
+def eight_lines_backward(block, scratch, tables, relu, count, M):
+    """The same for eight channels."""
+    table, dtable = tables
+    phi, dphi = block.phi, block.dphi
+    width = phi.shape[1]
+    for i in range(count):
+        for m in range(M):
+            at = 16 * np.int64(scratch.interval[i * M + m])
+            d = load_eight(dphi, i * width + 8 * m)
+            if relu:
+                d = where_positive(load_eight(phi, i * width + 8 * m), d)
+            x = same_eight(phi, scratch.u[i * M + m])
+            store(dtable, at, load_eight(dtable, at) + x * d)
+            store(dtable, at + 8, load_eight(dtable, at + 8) + d)
+            scratch.projected[i, m] = total(load_eight(table, at) * d)
 
 
 @cpu.jit
