@@ -114,6 +114,7 @@ def queries_backward_kernel(
             block.R[:] = 0
             block.r[:] = 0
             take_sums(block, S[b, h], z[b, h])
+            transpose_sums(block)
             while i < end:
                 count, i = real_rows(mask[b], i, end, rows)
                 map_rows(block, scratch, q, b, h, count, maps, g)
@@ -151,6 +152,7 @@ def keys_backward_kernel(first, last, k, v, mask, maps, rule, R, r, dk, dv, tota
             clear_padding(mask, i, end, dk, b, h, d)
             clear_padding(mask, i, end, dv, b, h, e)
             take_sums(block, R[b, h], r[b, h])
+            transpose_sums(block)
             while i < end:
                 count, i = real_rows(mask[b], i, end, rows)
                 map_rows(block, scratch, k, b, h, count, maps, g)
@@ -171,13 +173,21 @@ def keys_backward_kernel(first, last, k, v, mask, maps, rule, R, r, dk, dv, tota
 
 @cpu.jit
 def take_sums(block, S, z):
-    """S (D, e), its transpose and z of one head into a block; its factors at 1."""
+    """S (D, e) and z of one head into a block; its factors at 1."""
     block.scale[:] = 1
     for p in range(S.shape[0]):
         block.z[p] = z[p]
         for j in range(S.shape[1]):
             block.S[p, j] = S[p, j]
-            block.S_T[j, p] = S[p, j]
+
+
+@cpu.jit
+def transpose_sums(block):
+    """S of a block, which backward needs in its other order."""
+    D, e = block.S.shape
+    for j in range(e):
+        for p in range(D):
+            block.S_T[j, p] = block.S[p, j]
 
 
 @cpu.jit

@@ -5,8 +5,6 @@ Causal attention has no kernel of its own: causal_on_cpu.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from luna.kernels import cpu
