@@ -13,7 +13,7 @@ from lra.data import registry
 from lra.data.arrays import IN_WORDS, SPLITS, Prepared
 from lra.data.picture import write_picture
 from lra.data.task import TaskOptions
-from lra.data.words import asked, hunted, lines, sizes
+from lra.data.words import asked, hunted, lines, rungs_in_words, sizes
 from lra.settings.compose import composed, task_settings
 
 USUAL = "luna"  # protocol
@@ -216,9 +216,12 @@ def _baseline(arguments: argparse.Namespace) -> None:
     metric = scores["metric"]
     unit = f" in {metric['unit']}" if metric["unit"] else ""
     print(f"{metric['title']}{unit} of each rule on test, and on dev:")
-    for name, score in scores["rules"].items():
-        on_test, on_dev = (f"{score[split]:6.{metric['digits']}f}" for split in ("test", "val"))
-        print(f"{name:<22} {on_test} {on_dev}  {score['reads']}")
+    _print_rules(scores["rules"], metric["digits"])
+    if "readers" in scores:
+        print("\nReaders of a part, which know everything else; no row is held against them:")
+        _print_rules(scores["readers"], metric["digits"])
+    if "rungs" in scores:
+        print("\n" + "\n".join(rungs_in_words(scores["rungs"])))
     missing = ", ".join(scores.get("missing", []))
     if missing and not arguments.rule:
         print(f"\nrules incomplete: {missing} {NEEDS}")
@@ -227,6 +230,12 @@ def _baseline(arguments: argparse.Namespace) -> None:
     if arguments.to:
         keep(scores, arguments.to)
         print(f"\n{arguments.to}")
+
+
+def _print_rules(rules: dict[str, Any], digits: int) -> None:
+    for name, score in rules.items():
+        on_test, on_dev = (f"{score[split]:6.{digits}f}" for split in ("test", "val"))
+        print(f"{name:<22} {on_test} {on_dev}  {score['reads']}")
 
 
 def _hunt(arguments: argparse.Namespace) -> None:

@@ -54,7 +54,7 @@ class Layout:
     stack: int = 1  # ids per token, whose embeddings are added
     per_token: ClassVar[bool] = False  # a label per token, IGNORED where none is scored
     dual: ClassVar[bool] = False  # an example is a pair of sequences
-    causal: ClassVar[bool] = False  # no token may see what comes behind it
+    causal: bool = False  # no token may see what comes behind it
     grid: tuple[int, int] | None = None  # (rows, columns) of an image
     # What is asked of an example (lra/metrics/target.py); `classes` counts labels or numbers too.
     asks: str = "classes"

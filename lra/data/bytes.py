@@ -39,7 +39,7 @@ class Bytes(ByteTask):
     classes = ByteTask.vocab  # the class of a byte is its id
     max_length = 256
     per_token: ClassVar = True
-    causal: ClassVar = True
+    causal = True
     metrics: ClassVar = ("bits_per_byte", "perplexity", "accuracy")
     miniature = "text"
     sources: ClassVar = {"files": Source("a text of one's own", {"windows": "1"}), "tiny": BUNDLED}

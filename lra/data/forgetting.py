@@ -43,6 +43,7 @@ from lra.data.recall import (
     ProbeOptions,
     drawn,
     generator,
+    parts,
     sample,
 )
 from lra.data.task import read_by
@@ -150,9 +151,15 @@ class Forgetting(Probe):
             counts[row[given], key[given], value[given] - first_value] += 1
         return counts.argmax(axis=2)[row[:, None], slots[:, :, 0]]
 
+    def readers(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return parts(self.latest_of_part, without=["last half"])
+
+    def latest_of_part(self, ids: np.ndarray, quarters: int, *, last: bool) -> np.ndarray:
+        """Answer the latest value of a key in the pairs that are read; any, if none is there."""
+        return self.latest(self.part(ids, quarters, last=last))
+
     def latest_of_half(self, ids: np.ndarray) -> np.ndarray:
-        """Answer the latest value of a key in the last half of the pairs; any, if none is there."""
-        return self.latest(self.without_first_half(ids))
+        return self.latest_of_part(ids, 2, last=True)
 
     def latest(self, ids: np.ndarray) -> np.ndarray:
         """Answer at each token the latest value of its key."""

@@ -44,6 +44,7 @@ from lra.data.recall import (
     ProbeOptions,
     drawn,
     generator,
+    parts,
     sample,
 )
 from lra.data.task import Job, RawSplit, read_by
@@ -137,10 +138,16 @@ class Hops(Probe):
             "chain": Rule(everything, from_ids(self.follow), bound=True),
         }
 
-    def follow_half(self, ids: np.ndarray) -> np.ndarray:
-        """Answer by the last half of the pairs; where a chain leaves them, the usual value."""
-        ends = self.follow(self.without_first_half(ids))
+    def readers(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return parts(self.follow_part, without=["last half"])
+
+    def follow_part(self, ids: np.ndarray, quarters: int, *, last: bool) -> np.ndarray:
+        """Answer by the pairs that are read; where a chain leaves them, the usual value."""
+        ends = self.follow(self.part(ids, quarters, last=last))
         return np.where(ends < self.classes, ends, self.usual(ids))
+
+    def follow_half(self, ids: np.ndarray) -> np.ndarray:
+        return self.follow_part(ids, 2, last=True)
 
     def follow(self, ids: np.ndarray) -> np.ndarray:
         """Answer, at each token, the value at the end of the chain of its key; the number of values

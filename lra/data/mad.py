@@ -45,6 +45,9 @@ class Fuzzy(Recall):
     Options = FuzzyOptions
     decode = Task.decode
 
+    def readers(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {}  # a pair has several tokens of a key
+
     def configured(self, options: dict[str, Any]) -> Recall:
         task = super().configured(options)
         task.stack = options["size"] + 1 if options["form"] == STACKED else 1

@@ -12,10 +12,11 @@ ids are the same; the label stands at the token that holds the key.
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -32,6 +33,7 @@ EMPTY = 1  # the id in place of a value that is asked, and of a filler's key
 FIRST_KEY = 2  # then all keys, then all values
 STACKED, INTERLEAVED = "stacked", "interleaved"
 BLOCK = 1024  # examples drawn together
+PARTS = {"quarter": 1, "half": 2, "three quarters": 3}  # that readers read of the places
 
 
 @dataclass
@@ -91,12 +93,28 @@ class Probe(Task):
         counts = np.stack([(ids == value).sum(axis=1) for value in values], axis=1)
         return np.repeat(counts.argmax(axis=1)[:, None], ids.shape[1] // self.stack, axis=1)
 
-    def without_first_half(self, ids: np.ndarray) -> np.ndarray:
-        """Empty the first half of the pairs, or one more: what a rule sees that reads the last."""
+    def part(self, ids: np.ndarray, quarters: int, *, last: bool) -> np.ndarray:
+        """Empty all pairs but the first or the last ones; the questions stay."""
         slots = ids.reshape(len(ids), -1, 2).copy()
-        pairs = int((slots[0, :, 1] != EMPTY).sum())  # as many in each example, before questions
-        slots[:, : pairs - pairs // 2] = EMPTY
+        pairs = int((slots[0] != EMPTY).all(axis=1).sum())  # as many in each, before questions
+        kept = pairs * quarters // 4
+        slots[:, slice(0, pairs - kept) if last else slice(kept, pairs)] = EMPTY
         return slots.reshape(ids.shape)
+
+
+def parts(
+    read: Callable[..., np.ndarray], places: str = "pairs", without: Sequence[str] = ()
+) -> dict[str, Any]:
+    """List readers of the first or the last places of an example, which know everything else.
+    `read` answers from ids, `quarters` of whose places it reads, the `last` ones or the first."""
+    from lra.data.rules import Rule, from_ids
+
+    made = {}
+    for end, (words, quarters) in itertools.product(("first", "last"), PARTS.items()):
+        if (name := f"{end} {words}") not in without:
+            answer = functools.partial(read, quarters=quarters, last=end == "last")
+            made[name] = Rule(f"the {name} of the {places}", from_ids(answer))
+    return made
 
 
 class Recall(Probe):
@@ -171,6 +189,22 @@ class Recall(Probe):
 
         reads = "which value the example has most often"
         return {"most frequent value": Rule(reads, from_ids(self.usual))}
+
+    def readers(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return parts(self.of_part)
+
+    def of_part(self, ids: np.ndarray, quarters: int, *, last: bool) -> np.ndarray:
+        """Answer by the pairs that are read; where they lack a key, the usual value."""
+        usual, first_value = self.usual(ids), self.vocab - self.classes
+        row = np.arange(len(ids))
+        value_of = np.full((len(ids), first_value), -1)
+        slots = self.part(ids, quarters, last=last).reshape(len(ids), -1, 2).astype(np.int64)
+        for key, value in slots.transpose(1, 2, 0):
+            given = (key != EMPTY) & (value != EMPTY)
+            value_of[row[given], key[given]] = value[given] - first_value
+        found = value_of[row[:, None], slots[:, :, 0]]
+        found = np.repeat(found, 2 // self.stack, axis=1)  # of two tokens the first is asked
+        return np.where(found >= 0, found, usual)
 
 
 def generator(seed: int, number: int) -> np.random.Generator:

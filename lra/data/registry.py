@@ -47,6 +47,7 @@ BUILTIN = {
     "hops": "lra.data.hops:Hops",
     "forgetting": "lra.data.forgetting:Forgetting",
     "spatial": "lra.data.spatial:Spatial",
+    "group": "lra.data.group:Words",
     "bytes": "lra.data.bytes:Bytes",
 }
 

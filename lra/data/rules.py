@@ -26,7 +26,7 @@ from lra.metrics.classes import percent
 from lra.metrics.metric import facts_of, get
 
 FILE = "rules.jsonl"  # of a folder of results
-CONSTANT = "constant"
+CONSTANT, FIRST_TOKENS = "constant", "first tokens"
 NOTHING = {
     "classes": "nothing: always the most frequent label",
     "labels": "nothing: always the same labels",
@@ -67,10 +67,12 @@ def baselines(prepared: Prepared, task: Task, names: list[str] | None = None) ->
     """Fit rules to the training examples and score them: what results/rules.jsonl has of a task.
     `missing` are those of the task that were not asked for, or need scikit-learn where it is not
     installed: who asks for such a rule by name gets NoScikitLearn."""
-    rules, metric = rules_of(task, prepared.facts["options"]), get(task.metric_names[0])
+    options, metric = prepared.facts["options"], get(task.metric_names[0])
+    rules, readers = rules_of(task, options), task.readers(options)
+    every = rules | readers
     for name in names or ():
-        if name not in rules:
-            raise UserError(f"task '{task.name}' has no rule '{name}'{nearest(name, rules)}")
+        if name not in every:
+            raise UserError(f"task '{task.name}' has no rule '{name}'{nearest(name, every)}")
         if metric.needs_log_p and name != CONSTANT:
             raise UserError(
                 f"rule '{name}' gives no probabilities, which {metric.title} scores: take "
@@ -78,16 +80,34 @@ def baselines(prepared: Prepared, task: Task, names: list[str] | None = None) ->
             )
     able = [CONSTANT] if metric.needs_log_p else list(rules)
     scores = dict[str, dict[str, Any]]()
-    for name in names or able:
+    for name in names or [*able, *readers]:
         try:
-            scores[name] = _scored(prepared, task, rules[name])
+            scores[name] = _scored(prepared, task, every[name])
         except NoScikitLearn:
             if names:
                 raise
     facts = {"task": task.name, "fingerprint": prepared.fingerprint, "metric": facts_of(metric)}
-    facts |= {"options": prepared.facts["options"], "rules": scores}
+    facts |= {"options": options, "rules": {n: s for n, s in scores.items() if n in rules}}
+    if read := {name: score for name, score in scores.items() if name in readers}:
+        facts |= {"readers": read, **_rungs(prepared, task, rules)}
     missing = [name for name in able if name not in scores]
     return facts | ({"missing": missing} if missing else {})
+
+
+def _rungs(prepared: Prepared, task: Task, rules: dict[str, Rule]) -> dict[str, Any]:
+    """Say what must be read of each test example, a digit for each, and how two rules do that read
+    nearly nothing: easy examples prove no reading."""
+    train, val, test = (prepared.split(name) for name in ("train", "val", "test"))
+    found = task.rungs(prepared.facts["options"], train, test)
+    if found is None:
+        return {}
+    names, rung = found
+    beside = {}
+    for name in (CONSTANT, FIRST_TOKENS):
+        (answers,) = rules[name].answer(train, val, [test])
+        right = np.bincount(rung, answers == test.labels, len(names)).astype(int)
+        beside[name] = np.stack([right, np.bincount(rung, minlength=len(names))], 1).tolist()
+    return {"rungs": {"names": names, "test": "".join(map(str, rung)), "rules": beside}}
 
 
 def _scored(prepared: Prepared, task: Task, rule: Rule) -> dict[str, Any]:
@@ -232,8 +252,10 @@ def keep(scores: dict[str, Any], path: Path) -> None:
 
     def join(before: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
         missing = [name for name in line.get("missing", []) if name in before.get("missing", [])]
-        joined = line | {"rules": before["rules"] | line["rules"], "missing": missing}
-        return joined if missing else {key: joined[key] for key in joined if key != "missing"}
+        joined = before | line | {"missing": missing}
+        for key in ("rules", "readers"):
+            joined[key] = before.get(key, {}) | line.get(key, {})
+        return {key: joined[key] for key in joined if key == "rules" or joined[key]}
 
     keep_line(scores, path, read_scores, join)
 

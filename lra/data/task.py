@@ -125,8 +125,20 @@ class Task(Layout):
         """Give rules of its own (lra.data.rules.Rule), from the least that is read to the most."""
         return {}
 
+    def readers(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Give rules that read a part of the example and know everything else. They say how much
+        must be read for a score. No row of a table is held to be above them."""
+        return {}
+
     def groups(self, split: Split) -> np.ndarray | None:
-        """Number the examples by difficulty, if the task knows of any: (N,)."""
+        """Number the examples by difficulty, if the task knows of any: (N,); or their tokens."""
+        return None
+
+    def rungs(
+        self, options: Mapping[str, Any], train: Split, split: Split
+    ) -> tuple[list[str], np.ndarray] | None:
+        """Say what must be read of each example at least: names, from the least to the most, and
+        a number of them, from 0, for each example (N,)."""
         return None
 
     # ------------------------------------------------------------------ what every task inherits

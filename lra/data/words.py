@@ -88,6 +88,17 @@ def lines(prepared: Prepared, split: Split, i: int) -> Iterator[str]:
             yield from map(printable, filled.split("\n"))
 
 
+def rungs_in_words(rungs: dict[str, Any]) -> Iterator[str]:
+    """Say how many test examples need so much to be read, and what rules score on them."""
+    beside = rungs["rules"]
+    yield "Test examples by the least that a reader must read to be sure (90 %), and the accuracy"
+    yield f"of rules on them in %: {', '.join(beside)}."
+    for number, name in enumerate(rungs["names"]):
+        counts = [of[number] for of in beside.values()]
+        shares = " ".join(f"{100 * right / n:6.1f}" if n else "     –" for right, n in counts)
+        yield f"{name:<22} {rungs['test'].count(str(number)):6,} {shares}"
+
+
 HOW = {
     "constant": "one answer",
     "table": "a table",

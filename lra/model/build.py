@@ -53,7 +53,7 @@ def build(
         )
     if task.causal:
         if reason := why_not_causal(attention):
-            raise UserError(f"the task predicts what comes next and {reason}")
+            raise UserError(f"no token of this task may see those behind it, so it {reason}")
         attention = attention | {"causal": True}
     return Network(task, attention, model, protocol, seed)
 

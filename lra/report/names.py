@@ -16,6 +16,7 @@ NAMES = {
     "hops": "Two hops",
     "forgetting": "The latest value",
     "spatial": "Two dimensions",
+    "group": "Words in a group",
     "cola": "CoLA",
     "sst2": "SST-2",
     "stsb": "STS-B",

@@ -185,7 +185,8 @@ def _column_note(table: Table, column: str) -> str:
     for what, bound in (("best rule gives", False), ("bound is", True)):
         if (best := table.best_rule(column, bound)) is not None:
             score = first["record"].text(table.rules.loc[best, column])
-            parts.append(f"the {what} {score} ({best})")
+            reads = table.rules.loc[best, "reads"]
+            parts.append(f"the {what} {score} ({best}, which reads {reads})")
     budgets = " or ".join(runs["record"].map(_budget_name).unique())
     parts += [f"compute budget {budgets}", f"machine {' / '.join(machines)}"]
     if table.spec.speed and table.column(column)["steps_per_second"].isna().any():

@@ -27,6 +27,24 @@ class Rule(Facts, extra="forbid"):
     by: dict[str, Counts] = Field({})
 
 
+class Rungs(Facts, extra="forbid"):
+    """What must be read of each test example."""
+
+    names: list[RuleName]  # from the least to the most
+    test: Annotated[str, Field(pattern="^[0-9]*$")]  # of each example the number of a name
+    rules: dict[RuleName, list[Counts]]  # right answers, of so many, for each name
+
+    @model_validator(mode="after")
+    def _possible(self) -> Rungs:
+        of = [self.test.count(str(number)) for number in range(len(self.names))]
+        if sum(of) != len(self.test):
+            raise ValueError(f"an example has none of the {len(self.names)} rungs")
+        for name, counts in self.rules.items():
+            if [n for _, n in counts] != of or any(right > n for right, n in counts):
+                raise ValueError(f"the counts of '{name}' are not those of its rungs")
+        return self
+
+
 class Line(Facts, extra="forbid"):
     """The rules of one data set."""
 
@@ -35,11 +53,14 @@ class Line(Facts, extra="forbid"):
     metric: Metric
     options: dict[str, Any] = Field({})
     rules: dict[RuleName, Rule]
+    # Rules that read a part and know the rest; no row is held against them.
+    readers: dict[RuleName, Rule] = Field({})
+    rungs: Rungs | None = None
     missing: list[RuleName] = Field([])  # rules of the task that were not fitted
 
     @model_validator(mode="after")
     def _possible(self) -> Line:
-        for name, rule in self.rules.items():
+        for name, rule in [*self.rules.items(), *self.readers.items()]:
             scores = (rule.val, rule.test)
             if self.metric.unit == "%" and not all(0 <= score <= 100 for score in scores):
                 raise ValueError(f"the rule '{name}' scores {scores}, no percentages")

@@ -30,7 +30,7 @@ def generate(
     """Continue a text by so many bytes. Each is drawn from the network's distribution, made sharper
     by a temperature below 1; 0 takes the most likely one. The network sees as many of the last
     bytes as it was trained on."""
-    if not trained.task.causal:
+    if not (trained.task.causal and trained.task.classes == trained.task.vocab):
         raise UserError(
             f"task '{trained.task.name}' predicts no next byte: generate from a run of task=bytes"
         )

@@ -91,6 +91,8 @@ SMALL = {
     "min_evaluations=1 trainer=cpu trainer.threads=1",
     "train task=bytes": f"task.path={ROOT / 'README.md'} task.held_out=0.1 steps_share=1e-6 "
     "min_evaluations=1 trainer=cpu trainer.threads=1",
+    "train experiment=probes": "task.n_train=64 task.n_val=16 task.n_test=16 steps_share=1e-6 "
+    "min_evaluations=1 trainer=cpu trainer.threads=1",
     "train": "task.source=tiny steps_share=1e-6 min_evaluations=1 trainer=cpu trainer.threads=1 "
     "protocol.data.max_length=512 protocol.data.pad_to=512",
     "convert": "model.path=model data.path=glue recipe=small recipe.epochs=1 recipe.stage1_steps=2 "

@@ -9,20 +9,24 @@ every application in parentheses besides; those are dropped and nothing else is.
 
 from __future__ import annotations
 
+import collections
 import csv
+import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from lra.base.errors import UserError
 from lra.data.arrays import SPLITS, Example, Split
 from lra.data.listops import generator, tokens
+from lra.data.parallel import cores
 from lra.data.sources import release
 from lra.data.store import read_errors
 from lra.data.task import Job, RawSplit, Source, TaskOptions, read_by
@@ -105,6 +109,47 @@ class ListOps(release.ReleasedTask):
 
         return FLAT if options["brackets"] == Brackets.drop.name else FLAT | NESTED
 
+    def readers(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        from lra.data.listops import ladder
+
+        blocks = self._blocks(options)
+        return {} if blocks is None else ladder.readers(_drawn_by(options), blocks)
+
+    def rungs(
+        self, options: Mapping[str, Any], train: Split, split: Split
+    ) -> tuple[list[str], np.ndarray] | None:
+        from lra.data.listops import ladder
+
+        if (blocks := self._blocks(options)) is None:
+            return None
+        names = [*(f"depth {d}" for d in ladder.DEPTHS), "deeper"]
+        return names, ladder.rungs(_drawn_by(options), blocks, train, split) - 1
+
+    def _blocks(self, options: Mapping[str, Any]) -> Callable[[Split], Iterator[np.ndarray]] | None:
+        """Say where expressions with brackets are to be had: in the data, or drawn once more."""
+        from lra.data.listops import ladder
+
+        if options["brackets"] == Brackets.keep.name:
+            return ladder.stored
+        if "seed" not in options:
+            return None
+        again = self._with_brackets(json.dumps(dict(options)))
+        return lambda split: ladder.blocks_of(again[split.name][: len(split)])
+
+    @functools.cache  # noqa: B019 - a task is one object, and this takes a minute
+    def _with_brackets(self, options: str) -> dict[str, list[np.ndarray]]:
+        """Draw the expressions of data without brackets again; of train only the first ones."""
+        from lra.data.listops import ladder
+
+        facts = json.loads(options) | {"brackets": Brackets.keep}
+        drawn = ListOpsOptions(name=self.name, source="generated", **facts)
+        kept = dict[str, list[np.ndarray]]()
+        for name, examples, _ in self._generated(drawn, Job(cores(), Path())):
+            most = ladder.BALANCE if name == "train" else None
+            kept[name] = [cast(np.ndarray, ids) for ids, _ in itertools.islice(examples, most)]
+            collections.deque(examples, maxlen=0)  # those that are left
+        return kept
+
     def groups(self, split: Split) -> np.ndarray | None:
         from lra.data.listops.rules import nesting
 
@@ -132,6 +177,13 @@ def _shape(options: ListOpsOptions) -> generator.TreeShape:
     o = options
     sizes = (o.min_length, o.max_length, o.max_depth, o.max_args, o.p_leaf)
     return generator.TreeShape(*sizes, nested=o.balanced)
+
+
+def _drawn_by(options: Mapping[str, Any]) -> generator.TreeShape:
+    """Give the shape of these expressions; those of files by the benchmark's."""
+    usual = ListOpsOptions(name="listops", source="generated")
+    own = {key: value for key, value in options.items() if key != "brackets"}
+    return _shape(dataclasses.replace(usual, **own) if "seed" in own else usual)
 
 
 def read_examples(file: Path, *, brackets: bool = True) -> Iterator[Example]:

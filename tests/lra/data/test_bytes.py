@@ -120,7 +120,7 @@ def test_no_byte_sees_the_next_one(attention: str):
 )
 def test_a_method_that_looks_ahead_is_refused(words: list[str], why: str):
     run = lra.compose([*SETTINGS, "task.source=tiny", *words])
-    with pytest.raises(UserError, match=f"the task predicts what comes next and .*{why}"):
+    with pytest.raises(UserError, match=f"no token of this task may see .*{why}"):
         build(lra.data.of(run.task), run.attention, run.model, run.protocol, seed=1)
 
 

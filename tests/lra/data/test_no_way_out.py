@@ -176,7 +176,7 @@ def test_rules_score_what_the_formulas_say(
 ) -> None:
     made = prepared(tmp_path, task, *words, "n_test=4000")
     rules = baselines(made, registry.of_facts(made.facts))["rules"]
-    assert list(rules) == ["constant", *expected]
+    assert list(rules) == ["constant", *expected]  # readers are no rules
     assert [name for name, rule in rules.items() if rule.get("bound")] == [list(expected)[-1]]
     scores = [rule["test"] for rule in rules.values()]
     assert scores == sorted(scores)
@@ -200,6 +200,40 @@ def test_the_last_half_is_read_without_the_first(task: str, words: tuple[str, ..
         other = ids.copy()
         other[:, changed] = np.roll(other[:, changed], 1, axis=axis)
         assert (answers(other)[asked] == answers(ids)[asked]).all() == same
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "pairs"),
+    [
+        ("recall", ("pairs=16", "keys=32"), 16),
+        ("recall", ("pairs=16", "keys=32", "form=interleaved", "filler=5"), 16),
+        ("hops", HOPS, 12),
+        ("forgetting", FORGETTING, 15),
+    ],
+)
+def test_readers_of_a_part_score_what_they_can_know(
+    task: str, words: tuple[str, ...], pairs: int, tmp_path: Path
+) -> None:
+    made = prepared(tmp_path, task, *words, "n_test=3000")
+    of = registry.of_facts(made.facts)
+    readers = baselines(made, of, [*of.readers(made.facts["options"])])["readers"]
+    assert len(readers) == (6 if task == "recall" else 5)
+    for name, score in readers.items():
+        end, words_of = name.split(" ", 1)
+        kept = pairs * {"quarter": 1, "half": 2, "three quarters": 3}[words_of] // 4
+        if task == "recall":
+            share = kept / pairs
+            least, most = share, share + (1 - share) * 0.25  # and the usual value elsewhere
+        elif task == "hops":
+            share = float(np.prod([(kept - i) / (12 - i) for i in range(3)]))
+            least = most = share + (1 - share) * largest_share(4, 5)
+        else:
+            odds = latest_odds(3, 3, 2)
+            least = odds[-kept:].sum() if end == "last" else 0
+            most = 1 if end == "first" else least + (1 - least) / 7
+            least = most if end == "last" else least
+        margin = 4 * 0.5 / 3000**0.5
+        assert least - margin < score["test"] / 100 < most + margin, name
 
 
 # ---------------------------------------------------------------------- premises of the proofs

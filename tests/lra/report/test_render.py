@@ -81,7 +81,7 @@ def test_rules_stand_apart_and_mark_what_they_beat(make: Make, runs: Path):
     text = markdown(ruled, runs)
     assert "| luna | 47.0 (1) ∅ |" in text
     assert "| softmax | 55.0 (1) |" in text
-    assert "the best rule gives 47.00 % (own digits)" in text
+    assert "the best rule gives 47.00 % (own digits, which reads the first operator" in text
     assert text.index("| constant | 10.0 | nothing |") < text.index("| own digits | 47.0 |")
     assert list(plain.rows.index) == list(ruled.rows.index)  # rules are not ranked
     assert not {*rules} & {*ruled.rows.index}

@@ -46,7 +46,7 @@ GROUPS = (
 
 
 # The protocols of tasks that protocol=luna does not train.
-PROBES = ("recall", "single", "fuzzy", "memorise", "hops", "forgetting", "spatial")
+PROBES = ("recall", "single", "fuzzy", "memorise", "hops", "forgetting", "spatial", "group")
 PROTOCOLS = dict.fromkeys(PROBES, "recall") | {"bytes": "bytes"}
 
 
