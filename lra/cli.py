@@ -7,6 +7,7 @@ not pay for the others, and their help pays for none.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import pkgutil
@@ -14,7 +15,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -125,12 +126,6 @@ def start(command: str, words: Sequence[str]) -> None:
 
         choices.show(command)
         return
-    import hydra
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
-    from lra.settings import search_path
-
     if os.environ.get("LOCAL_RANK", "0") != "0":  # Lightning has started this for a run
         end_with_first()
     if command == "train":
@@ -138,34 +133,55 @@ def start(command: str, words: Sequence[str]) -> None:
     if DRY in words:
         _show_script(command, words)
         return
-    typed, begun = sys.argv, False
+    # Hydra composes a run, which starts when Hydra has ended; jobs of a sweep run in its hands.
+    for cfg, given in _composed(command, _for_hydra(words)):
+        (_train if command == "train" else _convert)(cfg, given)
+
+
+def _composed(command: str, words: Sequence[str]) -> list[tuple[DictConfig, list[str]]]:
+    """The config that Hydra composes of these words, and the settings among them as they were
+    typed; none after a sweep, or where Hydra was only asked to show something."""
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from lra.settings import search_path
+    from lra.settings.command import given_words
+
+    begun: list[tuple[DictConfig, list[str]] | None] = []
 
     def task(cfg: DictConfig) -> float | None:
-        nonlocal begun
-        begun = True
-        if command == "train" and HydraConfig.get().mode is RunMode.MULTIRUN:
-            from lra.sweeps import sweep
+        if command == "convert" or HydraConfig.get().mode is RunMode.RUN:
+            begun.append((cfg, given_words()))
+            return None
+        begun.append(None)
+        from lra.sweeps import sweep
 
-            return sweep.job(cfg)
-        sys.argv = typed  # with which Lightning starts the other processes of DDP
-        if code := guard(lambda: _train(cfg) if command == "train" else _convert(cfg)):
-            raise SystemExit(code)
-        return None
+        return sweep.job(cfg)
 
     folder = HYDRA[command]
     application = hydra.main(version_base="1.3", config_path=str(folder), config_name=command)
     search_path.install(folder)
-    sys.argv = [f"lra {command}", *_for_hydra(words)]  # as Hydra's usage names the command
     try:
-        application(task)()
+        with _argv([f"lra {command}", *words]):  # as Hydra's usage names the command
+            application(task)()
     except OSError as error:
         place = error.filename or "hydra.run.dir"  # a write that fails has no name
         message = disk.sentence(error, place, "choose another hydra.run.dir")
         if begun or message is None:  # before, Hydra makes its folders
             raise
         raise UserError(message) from error
+    return [job for job in begun if job]
+
+
+@contextlib.contextmanager
+def _argv(words: list[str]) -> Iterator[None]:
+    """Hydra reads its words nowhere else."""
+    typed, sys.argv = sys.argv, words
+    try:
+        yield
     finally:
-        sys.argv = typed
+        sys.argv = typed  # with which Lightning starts the other processes of DDP
 
 
 def _show_script(command: str, words: Sequence[str]) -> None:
@@ -220,23 +236,23 @@ def _check_choices(words: Sequence[str]) -> None:
         )
 
 
-def _train(cfg: DictConfig) -> None:
-    from lra.settings.command import given_words, typed
+def _train(cfg: DictConfig, words: list[str]) -> None:
+    from lra.settings.command import typed
     from lra.settings.compose import check_settings
     from lra.settings.remarks import remark_on
 
-    remark_on(words := given_words())
+    remark_on(words)
     run = check_settings(cfg)  # before anything heavy is imported
     from lra.training.run import train
 
     train(run, typed("train", words, run.callbacks))
 
 
-def _convert(cfg: DictConfig) -> None:
-    from lra.settings.command import given_words, typed
+def _convert(cfg: DictConfig, words: list[str]) -> None:
+    from lra.settings.command import typed
     from lra.training import conversion
 
-    conversion.convert(conversion.check_conversion(cfg), typed("convert", given_words()))
+    conversion.convert(conversion.check_conversion(cfg), typed("convert", words))
 
 
 def _complete(words: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from luna.base import AttentionTraits, LunaError, Mask, Slot, nearest, positive
 from luna.kernels import mapped
+from luna.kernels.checked import on_gpu
 from luna.kernels.linear_blocks import Maps, blocked_sums
 from luna.kernels.rms_norm import rms_norm
 from luna.streaming import StreamingAttention
@@ -49,7 +50,7 @@ class KernelAttention(StreamingAttention):
     signed: bool = False  # features may be negative, so may the denominator
     rms_of_all_heads: bool = False  # what divides with normalise="rms" is one number for all heads
     scale_free: ClassVar[bool] = True  # a positive constant on phi changes nothing
-    fused_map: ClassVar[str | None] = None  # phi in luna/kernels/mapped, for GPUs
+    fused_map: ClassVar[str | None] = None  # phi in luna/kernels/mapped
 
     feature_dim: int  # D
     dead_fraction: Tensor | None = None
@@ -136,13 +137,17 @@ class KernelAttention(StreamingAttention):
         return ()
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
-        if self.fused_map is not None and self._is_fused(q.device.type):
+        if self.fused_map is not None and self._runs_fused(q):
             return self._by_kernels(self.fused_map, q, k, v, mask)
         return self.divide(*self._sums(q, k, v, mask), mask)
 
     def _is_fused(self, device: str) -> bool:
-        plain = self.profile == "strict" and not self.absolute
-        return self.fused_map is not None and plain and mapped.is_default(self.fused_map, device)
+        if self.fused_map is None or self.profile != "strict" or self.absolute:
+            return False
+        return mapped.is_default(self.fused_map, device, causal=self.causal)
+
+    def _runs_fused(self, q: Tensor) -> bool:
+        return self._is_fused(q.device.type) and mapped.takes(q)
 
     def _by_kernels(self, name: str, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         divided = self.gain is None
@@ -158,7 +163,7 @@ class KernelAttention(StreamingAttention):
         return "fused" if self._is_fused(device) else None
 
     def reads_half(self, q: Tensor) -> bool:
-        return self._is_fused(q.device.type)
+        return on_gpu(q.device.type) and self._is_fused(q.device.type)
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         """Uses all features at once: blocks and fused kernels are for one sequence."""
@@ -180,7 +185,7 @@ class KernelAttention(StreamingAttention):
         return blocks and not torch.compiler.is_compiling()
 
     def zeroes_padding(self, q: Tensor) -> bool:
-        return self._in_blocks(q) or self._is_fused(q.device.type)
+        return self._in_blocks(q) or self._runs_fused(q)
 
     def _maps(self) -> Maps:
         """phi_q and phi_k as functions of their parameters, which backward calls again."""

@@ -26,6 +26,10 @@ BENCHMARKS: dict[str, tuple[str, dict[str, Any]]] = {
         "a converted model and its softmax original, by length",
         {"methods": ["luna", "hedgehog", "t2r"], "lengths": [128, 256, *LENGTHS[:-1]], "batch": 1},
     ),
+    "roof": (
+        "linear attention and LUNA beside what the processor can do",
+        {"lengths": [1024, 2048, 8192], "batch": 4},
+    ),
     "train": (
         "a training step of a run's settings, and how close it is to what the device can do",
         {"methods": []},
@@ -82,10 +86,10 @@ def _run_gpu(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace, draw: Callable[[BenchResult, Path], list[Path]]) -> None:
-    from lra.bench import cases, result, train
+    from lra.bench import cases, result, roof, train
     from lra.bench.measure import measure_cases
 
-    module = train if options.what == "train" else cases
+    module = {"train": train, "roof": roof}.get(options.what, cases)
     benchmark = getattr(module, f"{options.what}_benchmark")(options)
     rows = measure_cases(benchmark, options)
     about = {"title": benchmark.title, "base": benchmark.base, "notes": benchmark.notes}

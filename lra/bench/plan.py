@@ -32,12 +32,13 @@ from lra.base.errors import UserError, first_line
 from lra.bench.elsewhere import elsewhere
 from lra.bench.train import random_batch
 from lra.compute.gate import check_budget
+from lra.compute.solved import solved
 from lra.data.loader import Loader
 from lra.data.parallel import cores
 from lra.data.prepare import find_prepared
 from lra.runs.environment import peak_memory_mib
-from lra.runs.folder import RunFolder
-from lra.runs.folder import find as find_run
+from lra.runs.search import find as find_run
+from lra.runs.search import folder_of
 from lra.settings.compose import Run, check_settings, compose
 from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
@@ -99,7 +100,10 @@ def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], 
     with initialised():
         for job in jobs(words, multirun=multirun):
             run = check_settings(hydra.compose("train", job))
-            group, folder = groups.setdefault(cost_key(run), RunGroup(job, run)), find_run(run)
+            group, folder = (
+                groups.setdefault(cost_key(run), RunGroup(job, run)),
+                find_run(solved(run)),
+            )
             runs += 1
             group.left += run.rerun or folder is None or folder.result() is None
         if not groups:
@@ -170,7 +174,7 @@ def first_steps(words: list[str], runs_dir: str, tell: Callable[[dict[str, float
     # Several devices are measured as one, with its share of the batch.
     trainer = replace(run.trainer, progress="off", devices=1, num_nodes=1, strategy="auto")
     run = replace(run, trainer=trainer, logger={}, callbacks={}, runs_dir=runs_dir)
-    folder, module = RunFolder(run, ""), build(run)
+    folder, module = folder_of(run, ""), build(run)
     lightning = trainer_for(
         folder,
         Checkpoints(folder),

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 from lra.base.disk import is_running, read_json
 from lra.base.errors import UserError, printable, readable
-from lra.runs.folder import DEBUG, PHASE_ONE, RESULT, find, read_metrics, read_result, score_of
+from lra.compute.solved import solved
+from lra.runs.folder import DEBUG, PHASE_ONE, RESULT, read_metrics, read_result, score_of
+from lra.runs.search import find
 
 FRESH = 15.0  # seconds; a run whose status is younger than this is running
 ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
@@ -129,7 +131,7 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
             except UserError as error:
                 states.append(RunState(" ".join(job), "failed", str(error)))
                 continue
-            if (folder := find(run)) is None:
+            if (folder := find(solved(run))) is None:
                 states.append(RunState(" ".join(job), "to do", "data not prepared"))
             else:
                 name = folder.path.relative_to(run.runs_dir).as_posix()

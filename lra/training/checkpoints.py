@@ -21,7 +21,8 @@ from lightning_fabric.plugins.io import TorchCheckpointIO
 from lra.base.disk import write_atomically
 from lra.base.errors import UserError, first_line
 from lra.base.packed import refuse_packed
-from lra.runs.folder import RunFolder, note_other_code, writing
+from lra.runs.folder import RunFolder, writing
+from lra.runs.search import note_other_code
 
 # SIGHUP of a terminal that is closed; SIGALRM of the kernel at `limit_minutes`.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)

@@ -24,6 +24,7 @@ from lra.data.arrays import Prepared
 from lra.metrics.metric import get
 from lra.metrics.target import Classes
 from lra.runs.folder import RunFolder, read_metrics, score_of, writing
+from lra.runs.search import other_source
 from lra.settings.compose import Run
 from lra.settings.experiment import plain
 from lra.settings.own import spelt
@@ -267,7 +268,7 @@ def show_result(folder: RunFolder, before: dict[str, Any] | None) -> None:
     """Show the result of a run, or, from before this command, that it had one."""
     if before:
         print(f"already finished: {score_of(before)}")
-        if differs := folder.other_source():
+        if differs := other_source(folder):
             print(f"note: other code made this result ({differs}); rerun=true makes it anew")
     elif result := folder.result():
         test, took = result["stages"][result["select"]], clock(sum(result["seconds"].values()))

@@ -25,7 +25,8 @@ from lra.data.prepare import find_or_prepare, refuse_download
 from lra.model.build import asked_of, build_network
 from lra.model.pretrain import carry, phase_one
 from lra.runs.answers import write_answers
-from lra.runs.folder import RunFolder, chosen_code, read_metrics, writing
+from lra.runs.folder import RunFolder, read_metrics, writing
+from lra.runs.search import chosen_code, folder_of
 from lra.settings.compose import Run
 from lra.settings.own import arguments
 from lra.training.callbacks import build_callbacks, forgetful
@@ -64,7 +65,7 @@ def train(run: Run, command: str = "") -> Path:
     )  # before the data, whose preparation may take long
     prepared = find_or_prepare(run.task, **data_of_run)
     prepared.check_hashes()
-    folder = RunFolder(run, prepared.fingerprint, again=True)
+    folder = folder_of(run, prepared.fingerprint, again=True)
     before = folder.result()
     if run.processes > 1 and is_main_process():
         name_first()
@@ -119,7 +120,7 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any
     """Train phase one or look it up, begin phase two with its weights, and return its facts."""
     # metrics.csv suffices, and what is chosen beside its recipe is phase two's alone.
     run = replace(run, logger={}, optimizer={}, schedule={}, callbacks={})
-    folder = RunFolder(run, prepared.fingerprint)
+    folder = folder_of(run, prepared.fingerprint)
 
     def work() -> dict[str, Any]:
         first = build(run)

@@ -6,12 +6,13 @@
         print(result.name, result.problem or "holds")
 
 `lra check foo` prints the same. Our own tests run these checks too, on every method and profile:
-there is one suite and no weaker copy.
+there is one suite and no weaker copy. `with registered(foo=Foo):` knows a class for a test alone.
 """
 
 from __future__ import annotations
 
 from luna.testing.cases import Case, Contradiction
+from luna.testing.registered import registered
 from luna.testing.run import CHECKS, Check, Result, check
 
-__all__ = ["CHECKS", "Case", "Check", "Contradiction", "Result", "check"]
+__all__ = ["CHECKS", "Case", "Check", "Contradiction", "Result", "check", "registered"]

@@ -20,7 +20,7 @@ import torch
 
 from lra.data.arrays import Layout, Prepared, Split
 from lra.data.loader import Loader
-from lra.runs.folder import RunFolder
+from lra.runs.search import folder_of
 from lra.settings.compose import Run, compose
 from lra.settings.presets import usual_options
 from lra.training.checkpoints import Checkpoints
@@ -151,7 +151,7 @@ def trained(run: Run, change: Callable[[LRAModule], None] | None = None) -> Trai
             change(module)
         norms = {"before": norm_of(module.network.parameters())}
         module.training_step = watched(module.training_step, losses)  # type: ignore[method-assign]
-        folder = RunFolder(run, prepared.fingerprint)
+        folder = folder_of(run, prepared.fingerprint)
         Path(folder.path).mkdir(parents=True)
         _, checkpoints = fit(module, LRAData(run, prepared), folder)
         norms["after"] = norm_of(module.network.parameters())

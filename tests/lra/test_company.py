@@ -20,9 +20,8 @@ import lra
 import luna
 from lra import cli
 from lra.data import registry
-from luna import base
 from luna.errors import LunaError
-from luna.testing import Case, check
+from luna.testing import Case, check, registered
 
 from . import stand_ins
 from .conftest import REPOSITORY
@@ -69,10 +68,10 @@ def adapter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The module of the page, known for as long as a test runs."""
     (folder / "luna_fla.py").write_text(ADAPTER, encoding="utf-8")
     monkeypatch.syspath_prepend(folder)
-    importlib.import_module("luna_fla")
-    yield
+    with registered():
+        importlib.import_module("luna_fla")
+        yield
     sys.modules.pop("luna_fla")
-    base._classes.pop("fla")
 
 
 @pytest.fixture

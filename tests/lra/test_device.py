@@ -20,7 +20,7 @@ from lra.base.config import Compile
 from lra.data import device
 from lra.data.device import DeviceLoader
 from lra.data.prepare import find_or_prepare
-from lra.runs.folder import RunFolder
+from lra.runs.search import folder_of
 from lra.settings.compose import Run
 from lra.training import module
 from lra.training.run import build
@@ -95,7 +95,7 @@ def test_no_step_waits_for_the_device(
         "protocol.recipe.steps=80",
     )
     prepared = find_or_prepare(run.task, max_length=512, data_dir=run.data_dir)
-    folder, watch = RunFolder(run, prepared.fingerprint), Watch()
+    folder, watch = folder_of(run, prepared.fingerprint), Watch()
     folder.path.mkdir(parents=True)
     loaders = LRAData(run, prepared)
     trainer = trainer_for(folder, watch, max_steps=5, val_check_interval=None)

@@ -96,6 +96,7 @@ def test_the_readme_names_version_and_licence():
 
 def test_the_changelog_is_short_and_begins_with_what_moves_numbers():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 150, "the rest is in git"
+    longest = max(len(part.splitlines()) for part in text.split("\n## ")[1:])
+    assert longest <= 120, "what changed in one version is read at once: the rest is in git"
     for release in text.split("\n## ")[1:]:
         assert release.split("\n### ")[1].startswith("Moves numbers\n"), release.splitlines()[0]

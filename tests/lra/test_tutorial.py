@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from luna import base
-from luna.testing import Case, check
+from luna.testing import Case, check, registered
 
 from .conftest import REPOSITORY, call_in, run_in
 
@@ -70,14 +70,10 @@ def test_the_page_from_its_top_to_its_end(clone: Path):
 @contextmanager
 def known(code: str) -> Iterator[None]:
     """The page's class, or another, by its name."""
-    before = base._classes.pop("efficient", None)  # where somebody has followed the page
-    exec(code, {"__name__": "luna.mixers.efficient"})
-    try:
+    with registered():
+        base._classes.pop("efficient", None)  # where somebody has followed the page
+        exec(code, {"__name__": "luna.mixers.efficient"})
         yield
-    finally:
-        base._classes.pop("efficient")
-        if before is not None:
-            base._classes["efficient"] = before
 
 
 def problems(code: str) -> dict[str, str]:

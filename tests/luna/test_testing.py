@@ -9,23 +9,15 @@ import pytest
 
 from luna import base
 from luna.errors import LunaError
-from luna.testing import CHECKS, Case, check
+from luna.testing import CHECKS, Case, check, registered
 from luna.testing.run import NAMES, problem_of
 
 from . import wrong
 
 
-@pytest.fixture
-def registered(request: pytest.FixtureRequest):
-    """A wrong method, under the name `wrong` for as long as a test runs."""
-    cls = request.param
-    base.register("wrong")(cls)
-    yield cls
-    base._classes.pop("wrong")
-
-
-def problems() -> dict[str, str]:
-    return {result.name: result.problem for result in check(Case("wrong")) if result.problem}
+def problems(cls: type) -> dict[str, str]:
+    with registered(wrong=cls):
+        return {result.name: result.problem for result in check(Case("wrong")) if result.problem}
 
 
 # A wrong method, the check that finds it, and what the check says.
@@ -53,30 +45,21 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("registered", "name", "words"),
-    WRONG,
-    indirect=["registered"],
-    ids=lambda x: getattr(x, "__name__", ""),
-)
-def test_a_wrong_method_is_found(registered: type, name: str, words: str):
+@pytest.mark.parametrize(("cls", "name", "words"), WRONG, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_wrong_method_is_found(cls: type, name: str, words: str):
     """By this check, which needs no other one before it."""
     [one] = [check for check in CHECKS if check.name == name]
-    assert words in problem_of(one, Case("wrong"))
+    with registered(wrong=cls):
+        assert words in problem_of(one, Case("wrong"))
 
 
-@pytest.mark.parametrize("registered", [wrong.Values], indirect=True)
-def test_a_right_method_passes(registered: type):
-    assert problems() == {}
+def test_a_right_method_passes():
+    assert problems(wrong.Values) == {}
 
 
 def test_an_excuse_that_is_not_needed_is_a_problem():
     cls = type("Excused", (wrong.Values,), {"exempt": {"batch": "it has no batch at all"}})
-    base.register("wrong")(cls)
-    try:
-        found = problems()
-    finally:
-        base._classes.pop("wrong")
+    found = problems(cls)
     assert "take 'batch' out of exempt" in found["batch"]
 
 
@@ -88,11 +71,9 @@ def test_the_mixer_of_the_recipe_is_what_it_declares(monkeypatch: pytest.MonkeyP
         block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "Mixer" in block
     )
     namespace = {"__name__": "luna.mixers.before"}  # as if it were pasted
-    exec(code, namespace)
-    try:
+    with registered():
+        exec(code, namespace)
         found = {r.name: r.problem for r in check(Case("before")) if r.problem}
-    finally:
-        base._classes.pop("before")
     assert found == {}
 
 

@@ -1,4 +1,4 @@
-"""Linear attention with a small feature map in one operator for GPUs, which stores no features.
+"""Linear attention with a small feature map in one operator, which stores no features.
 
     q, k (B, H, n, d)   v (B, H, n, e)   mask (B, n) bool or None
     phi: one of PHI, of a token alone, the same for queries and keys; its parameters as it has them
@@ -10,30 +10,33 @@ a file like elu.py, a line in PHI and one in `operator.MAPS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from luna.kernels import checked
+from luna.kernels import checked, cpu
 from luna.kernels.checked import on_gpu
 from luna.kernels.mapped.operator import attention
-from luna.sums import causal_linear_sums, denominator, linear_sums
+from luna.kernels.mapped.reference import PHI, plain
 
-# The definitions: x (B, H, n, d) and parameters -> (B, H, n, D).
-PHI: dict[str, Callable[..., Tensor]] = {
-    "elu": lambda x: F.elu(x) + 1,
-    "relu": lambda x, W, b: (x @ W.mT + b.unsqueeze(1)).relu(),
-}
+__all__ = ["PHI", "is_default", "mapped_attention", "takes"]
 
-STATE = 8192  # numbers of S at most: above, registers spill by the kilobyte
+STATE = 8192  # numbers of S at most on a GPU: above, registers spill by the kilobyte
 
 
-def is_default(name: str, device: str) -> bool:
-    """Say whether the kernels are taken on a type of device: none of them was found wrong."""
-    return on_gpu(device) and f"mapped {name}" not in checked.LEFT_OUT
+def is_default(name: str, device: str, *, causal: bool) -> bool:
+    """Say whether the kernels are taken on a type of device: on a GPU none of them was found wrong;
+    on a CPU there is machine code."""
+    if on_gpu(device):
+        return f"mapped {name}" not in checked.LEFT_OUT
+    return device == "cpu" and cpu.AVAILABLE and not causal
+
+
+def takes(q: Tensor) -> bool:
+    """Say whether the kernels of q's device take its type: on a CPU float64 is for the definition,
+    as something to hold them to."""
+    return on_gpu(q.device.type) or q.dtype != torch.float64
 
 
 def mapped_attention(
@@ -47,9 +50,9 @@ def mapped_attention(
     eps: float,
     divided: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Half precision is computed in float32 and o returned in it. The first call with such shapes
-    is compared with the definition, which is used where the kernels differ; and on a GPU for
-    float64 and for D e > 8192."""
+    """Half precision is computed in float32 and o returned in it. On a GPU the first call with such
+    shapes is compared with the definition, which is used where the kernels differ, for float64 and
+    for D e > 8192."""
     dtype = v.dtype
     inside = torch.float64 if dtype == torch.float64 else torch.float32
     real = q.new_ones(q.shape[0], q.shape[2], dtype=torch.bool) if mask is None else mask
@@ -65,6 +68,10 @@ def mapped_attention(
         """The last example alone, because features take memory."""
         return plain(name, *(t[-1:] for t in (q, k, v, real)), *p, **options)[0]
 
+    if not on_gpu(q.device.type):
+        q, k, v = q.to(inside), k.to(inside), v.to(inside)
+        out, c = kernels(q, k, v, *tensors[3:])
+        return out.to(dtype) if divided else out, c
     D = parameters[0].shape[1] if parameters else q.shape[3]
     fits = q.device.type != "cuda" or (dtype != torch.float64 and D * v.shape[3] <= STATE)
     if fits and checked.is_right(
@@ -75,23 +82,3 @@ def mapped_attention(
         q, k, v = q.to(inside), k.to(inside), v.to(inside)
         out, c = plain(name, q, k, v, *tensors[3:], **options)
     return out.to(dtype) if divided else out, c
-
-
-def plain(
-    name: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    real: Tensor,
-    *parameters: Tensor,
-    causal: bool,
-    eps: float,
-    divided: bool,
-) -> tuple[Tensor, Tensor]:
-    """The same with all features."""
-    rows = real[:, None, :, None]
-    q, k, v = (t.masked_fill(~rows, 0) for t in (q, k, v))
-    phi_q, phi_k = (PHI[name](x, *parameters) * rows for x in (q, k))
-    N, c = (causal_linear_sums if causal else linear_sums)(phi_q, phi_k, v)
-    out = N / denominator(c, eps, signed=False).unsqueeze(-1) if divided else N
-    return out, c.detach()

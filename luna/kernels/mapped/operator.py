@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from luna.base import LunaError
 from luna.heads import memory_for, side_by_side
+from luna.kernels.checked import on_gpu
 from luna.kernels.linear_triton.segments import rows_like, segment_of
+from luna.kernels.mapped.reference import gradients_with_a_graph
 from luna.kernels.scalar_mlp.operator import no_second_derivative
 
 MAPS = {"elu": 0, "relu": 2}  # files beside this one, and how many parameters each map has
@@ -23,6 +26,11 @@ OPTIONS = "str map, bool causal, float eps, bool divided"
 
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"luna.kernels.mapped.{name}")
+
+
+def _engine_of_cpu(causal: bool, *_: Any) -> ModuleType:
+    assert not causal
+    return _module("by_numba")
 
 
 def _width(q: Tensor, parameters: Sequence[Tensor]) -> int:
@@ -52,6 +60,10 @@ def attention(*arguments):
     check_tensors(*arguments[:6])
     results = _results(*arguments)
     q, k, v, mask, parameters, name, *options = arguments
+    if not on_gpu(q.device.type):
+        by_numba = _engine_of_cpu(*options)
+        by_numba.forward((q, k, v, mask), parameters, results, *options[1:])
+        return results
     call = _module(name).call(q, v, parameters, *options, segment_of(results[1].numel()))
     call.forward(q, k, v, mask, results)
     return results
@@ -66,6 +78,11 @@ def _attention_backward(grad, q, k, v, mask, parameters, out, c, S, z, map, caus
     """Gradients of q, k, v side by side, and of the parameters."""
     memory = memory_for(q, v)
     of_inputs = side_by_side(memory, q, v)
+    if not on_gpu(q.device.type):
+        by_numba = _engine_of_cpu(causal)
+        tensors, results = (q, k, v, mask), (c, S, z)
+        options = of_inputs, eps, divided
+        return memory, by_numba.backward(grad, tensors, parameters, results, *options)
     module = _module(map)
     call = module.call(q, v, parameters, causal, eps, divided, segment_of(c.numel()))
     of_map, totals = module.gradients(call, parameters)
@@ -104,6 +121,10 @@ def _save(ctx, inputs, output) -> None:
 
 def _backward(ctx, grad: Tensor, *_):
     q, k, v, mask, out, c, S, z, *parameters = ctx.saved_tensors
+    if torch.is_grad_enabled() and not on_gpu(q.device.type):
+        tensors = q, k, v, mask, *parameters
+        of_inputs = gradients_with_a_graph(grad, tensors, *ctx.options)
+        return *of_inputs[:4], of_inputs[4:], None, None, None, None
     memory, of_parameters = _attention_backward(
         grad, q, k, v, mask, parameters, out, c, S, z, *ctx.options
     )

@@ -13,11 +13,10 @@ import numpy as np
 from torch import Tensor
 
 from luna.kernels import cpu
+from luna.kernels.linear_numba.rows import row_of, rows_of
+from luna.kernels.linear_numba.units import SEGMENT, sum_parts
 from luna.kernels.linear_triton.segments import rows_like
-from luna.kernels.luna_attention.numba_products import sum_parts
-from luna.kernels.rows import row_of, rows_of
 
-SEGMENT = 1024  # tokens of a unit
 BLOCK = 64  # tokens at a time: they stay in the nearest cache between two loops
 
 

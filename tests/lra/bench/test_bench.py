@@ -14,8 +14,10 @@ import torch
 from lra.base.errors import UserError
 from lra.bench.measure import Benchmark, Calls, first_calls, measure_cases
 from lra.bench.result import BenchResult, BenchRow, page, with_range
+from lra.bench.roof import shares
 from lra.bench.train import PRODUCT, roofline
 from lra.cli import main
+from luna.kernels import cpu
 
 from ..conftest import SMALL
 
@@ -44,6 +46,7 @@ COMMANDS = {
         "16",
     ],
     "luna": ["luna", "--lengths", "16", "--batch", "1"],
+    "roof": ["roof", "--lengths", "16", "--batch", "1"],
     "train": [
         "train",
         *SMALL,
@@ -59,6 +62,7 @@ MEASURES = {
     "attention": BOTH,
     "causal": BOTH | {"token_seconds", "token_bytes", "state_bytes"},
     "luna": BOTH,
+    "roof": BOTH | {"products_share", "copy_share"} | ({"tiles_share"} if cpu.AVAILABLE else set()),
     "train": {"step_seconds", "step_bytes", "share"},
     "convert": {"forward_seconds", "forward_bytes", "generate_seconds", "generate_bytes"},
 }
@@ -142,6 +146,18 @@ def test_cases_are_timed_in_turn_and_end_at_a_limit(quick, monkeypatch):
     monkeypatch.setattr("lra.bench.measure.SECONDS", 0.0)
     with pytest.raises(UserError, match="nothing was measured: > 0 s"):
         measure_cases(benchmark, options)
+
+
+def test_shares_of_a_roof_are_of_the_methods_own_products_and_of_one_round():
+    times = {"linear": [4.0, 8.0], "luna": [8.0, 8.0], "products of linear": [2.0, 2.0]}
+    times["copy"] = [1.0, 1.0]
+    rows = [row(case, 16, values, "train_seconds") for case, values in times.items()]
+    found = {(row.case, row.measure): row.values for row in shares(rows)}
+    assert found == {
+        ("linear", "products_share"): [0.5, 0.25],
+        ("linear", "copy_share"): [0.25, 0.125],
+        ("luna", "copy_share"): [0.125, 0.125],
+    }
 
 
 def row(case: str, n: int, values: list[float], measure: str = "step_seconds") -> BenchRow:

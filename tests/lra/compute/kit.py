@@ -19,7 +19,8 @@ from lra.settings.compose import Run
 from lra.settings.experiment import plain
 from lra.settings.presets import take_cost_facts
 from lra.settings.search_path import read
-from luna.base import Attention, Paper, register
+from luna.base import Attention, Paper
+from luna.testing import registered
 
 from ..conftest import composed
 
@@ -70,9 +71,6 @@ def plugged(attend: Callable[[Tensor, Tensor, Tensor], Tensor], run: Run) -> Ite
         def attend(self, q, k, v, mask, x):  # type: ignore[no-untyped-def]
             return attend(q, k, v)
 
-    register("plug")(Plug)
     compute = replace(run.compute, exempt=None)
-    try:
+    with registered(plug=Plug):
         yield replace(run, attention={"name": "plug", "dwc": "none"}, compute=compute)
-    finally:
-        luna.base._classes.pop("plug")

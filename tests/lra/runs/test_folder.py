@@ -16,9 +16,10 @@ from lra.base.disk import read_json
 from lra.base.errors import UserError
 from lra.base.yaml_data import read_yaml
 from lra.results import record as records
-from lra.runs import environment
-from lra.runs import folder as runs
+from lra.runs import environment, search
+from lra.runs import folder as files
 from lra.runs.folder import RunFolder
+from lra.runs.search import folder_of, note_other_code, other_source
 from lra.settings.compose import Run
 from lra.training.run import train
 
@@ -68,8 +69,8 @@ def folder(small, monkeypatch: pytest.MonkeyPatch):
     def build(source: str, *words: str, again: bool = True, outside: str = "") -> RunFolder:
         parts = {"the attention linear": source, "the chosen optimizer": outside}
         made = Source(parts, ("the chosen optimizer",), {"luna/errors.py": source})
-        monkeypatch.setattr(runs, "source_of", lambda *_: made)
-        return RunFolder(small(*words), "data", again=again)
+        monkeypatch.setattr(search, "source_of", lambda *_: made)
+        return folder_of(small(*words), "data", again=again)
 
     return build
 
@@ -84,11 +85,11 @@ def begun(folder: RunFolder, *, finished: bool) -> RunFolder:
 
 def test_a_finished_run_of_other_source_is_returned_and_says_which_file_differs(folder):
     older = begun(folder("a"), finished=True)
-    assert folder("a").other_source() == ""
+    assert other_source(folder("a")) == ""
     now = folder("b")
     assert now.path == older.path
     assert now.result()["score"] == 0.25
-    assert now.other_source() == "luna/errors.py"
+    assert other_source(now) == "luna/errors.py"
     again = folder("b", "rerun=true")
     assert again.path.parent != older.path.parent
     assert again.attempt == 1
@@ -110,16 +111,16 @@ def test_the_newest_of_several_finished_runs_of_other_source_is_returned(folder)
 
 def test_a_checkpoint_of_other_source_is_kept_and_continued_when_that_is_back(folder, capsys):
     older = begun(folder("a"), finished=False)
-    runs.note_other_code(folder("a"))  # it is resumed
+    note_other_code(folder("a"))  # it is resumed
     assert capsys.readouterr().out == ""
     now = folder("b")
     assert now.path.parents[1] == older.path.parents[1]
     assert now.path != older.path
-    runs.note_other_code(now)
+    note_other_code(now)
     said = f"the source has changed (luna/errors.py): beginning anew, {older.path} is kept"
     assert said in capsys.readouterr().out
     begun(now, finished=False)
-    runs.note_other_code(now)
+    note_other_code(now)
     assert capsys.readouterr().out == ""
     assert folder("a").path == older.path
 
@@ -137,7 +138,7 @@ def test_raised_numerics_make_another_run_and_say_why(folder, monkeypatch, capsy
     now = folder("a")
     assert now.identity != older.identity
     assert now.result() is None
-    runs.note_other_code(now)
+    note_other_code(now)
     said = capsys.readouterr().out
     assert f"numerics of the step is 2, and was 1: beginning anew, {older.path}" in said
     assert begun(now, finished=True).result()["numerics"]["step"] == 2
@@ -153,7 +154,7 @@ def test_runs_from_before_versions_are_found_by_their_names(folder):
     older.config.write_text(yaml.safe_dump(config), encoding="utf-8")
     found = folder("b")
     assert found.path == older.path
-    assert found.other_source() == "the attention linear"
+    assert other_source(found) == "the attention linear"
 
 
 def test_attempts(folder):
@@ -180,7 +181,7 @@ def test_an_edited_result_is_refused(folder):
 def test_a_resumed_run_says_when_it_first_began(folder, monkeypatch: pytest.MonkeyPatch):
     begun(folder("a"), finished=False)
     later = time.time() + 3600
-    monkeypatch.setattr(runs.time, "time", lambda: later)
+    monkeypatch.setattr(files.time, "time", lambda: later)
     resumed = folder("a")
     resumed.finish(resumed.facts() | {"score": 0.25})
     times = read_json(resumed.result_file)["times"]
@@ -191,7 +192,7 @@ def test_a_resumed_run_says_when_it_first_began(folder, monkeypatch: pytest.Monk
 def test_a_run_is_not_lost_if_the_clock_is_set_back(small, monkeypatch):
     """Its times say what the clock said, and its seconds how long it took."""
     now = iter(range(2_000_000_000, 0, -3600))
-    monkeypatch.setattr(runs.time, "time", lambda: next(now))
+    monkeypatch.setattr(files.time, "time", lambda: next(now))
     words = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
     record = records.read_record(train(small(*words)))
     started, finished = (record[f"times.{name}"] for name in ("started", "finished"))

@@ -26,7 +26,7 @@ from lra.base.disk import read_json
 from lra.base.errors import UserError
 from lra.cli import main
 from lra.data.prepare import find_or_prepare
-from lra.runs.folder import find
+from lra.runs.search import find
 from lra.settings.compose import Run, check_settings, compose
 from lra.sweeps import sweep
 from lra.sweeps.sweep import Outcome, Summary, attempt

@@ -15,7 +15,8 @@ from lra.base.disk import read_json
 from lra.base.errors import UserError
 from lra.base.targets import targets_in
 from lra.results.record import read_record
-from lra.runs.folder import RunFolder, read_metrics
+from lra.runs.folder import read_metrics
+from lra.runs.search import folder_of
 from lra.settings.compose import Run
 from lra.sweeps.status import of_folder
 from lra.training import run as runner
@@ -23,7 +24,7 @@ from lra.training.callbacks import EMA
 from lra.training.module import LRAModule
 
 from ..synthetic import selected
-from .test_checkpoints import Killed, assert_same, folder_of, kill_at
+from .test_checkpoints import Killed, assert_same, kill_at, only_folder
 
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2", "trainer.log_every=1")
 
@@ -142,11 +143,10 @@ def test_a_killed_run_with_all_of_them_ends_like_one_that_never_was(
             with pytest.raises(Killed):
                 runner.train(run)
     runner.train(run)
-    assert_same(folder_of(run), folder_of(whole))
-    assert (read_json(folder_of(run) / "result.json") or {})["stages"]["last"]["step"] == 21
-    last = [
-        torch.load(folder_of(r) / "checkpoints/last.ckpt", weights_only=True) for r in (run, whole)
-    ]
+    assert_same(only_folder(run), only_folder(whole))
+    assert (read_json(only_folder(run) / "result.json") or {})["stages"]["last"]["step"] == 21
+    files = [only_folder(each) / "checkpoints/last.ckpt" for each in (run, whole)]
+    last = [torch.load(file, weights_only=True) for file in files]
     for part in ("optimizer_states", "lr_schedulers", "callbacks"):
         assert str(last[0][part]) == str(last[1][part])
 
@@ -156,7 +156,7 @@ def test_gradient_norms_move_nothing(small, tmp_path):
     words = ("protocol.recipe.clip_at=1e-3", *SHORT)
     run, watched = small(*words), small(*words, "callbacks=grad_norm", f"runs_dir={tmp_path / 'b'}")
     assert run.experiment == watched.experiment
-    assert RunFolder(run, "x").name == RunFolder(watched, "x").name
+    assert folder_of(run, "x").name == folder_of(watched, "x").name
     rows = [read_metrics(runner.train(r).with_name("metrics.csv")) for r in (run, watched)]
     for plain, more in zip(*rows, strict=True):
         assert plain.items() - {("seconds", plain["seconds"])} <= more.items()
@@ -195,7 +195,7 @@ def test_a_resumed_run_may_leave_out_what_moves_nothing(small, monkeypatch):
         with pytest.raises(Killed):
             runner.train(small("callbacks=grad_norm"))
     runner.train(small())
-    rows = read_metrics(folder_of(small()) / "metrics.csv")
+    rows = read_metrics(only_folder(small()) / "metrics.csv")
     filled = [int(row["step"]) for row in rows if row["grad_norm"]]
     assert filled == [2, 4, 6, 8, 10, 12]
 
@@ -228,7 +228,7 @@ def test_an_own_callback_is_part_of_the_run(small):
     assert noisy.experiment.settings()["callbacks"] == {
         "Noisy": {"_target_": f"{__name__}.Noisy", "size": 0.2}
     }
-    assert "the chosen callbacks Noisy" in RunFolder(noisy, "x").source.parts
+    assert "the chosen callbacks Noisy" in folder_of(noisy, "x").source.parts
     rows = [read_metrics(runner.train(r).with_name("metrics.csv")) for r in (plain, noisy)]
     assert rows[0][-1]["dev_loss"] != rows[1][-1]["dev_loss"]
 
@@ -236,7 +236,7 @@ def test_an_own_callback_is_part_of_the_run(small):
 def test_one_that_says_that_it_moves_nothing_is_not(small):
     plain, noisy = small(), small(*own("Noisy", "+callbacks.Noisy.moves_results=false"))
     assert plain.experiment == noisy.experiment
-    assert RunFolder(plain, "x").name == RunFolder(noisy, "x").name
+    assert folder_of(plain, "x").name == folder_of(noisy, "x").name
 
 
 def test_one_that_keeps_no_state_is_refused_on_resume(small, monkeypatch, capsys):
@@ -245,7 +245,7 @@ def test_one_that_keeps_no_state_is_refused_on_resume(small, monkeypatch, capsys
     assert "note: callbacks.Noisy keeps no state: this run cannot" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"callbacks\.Noisy keeps no state, so .* remove .*last"):
         runner.train(run)
-    (folder_of(run) / "checkpoints/last.ckpt").unlink()
+    (only_folder(run) / "checkpoints/last.ckpt").unlink()
     runner.train(run)
 
 
@@ -258,7 +258,7 @@ def test_one_that_needs_no_state_is_resumed(small, monkeypatch, mark: str):
 
 def test_the_folder_of_the_run_can_be_an_option(small):
     run = small(*SHORT, *own("Noisy", "+callbacks.Noisy.folder='{folder}/more'"))
-    folder = RunFolder(run, "x")
+    folder = folder_of(run, "x")
     trainer = runner.trainer_for(folder)
     [noisy] = [c for c in trainer.callbacks if isinstance(c, Noisy)]
     assert noisy.folder == f"{folder.path}/more"
@@ -280,7 +280,7 @@ def test_an_option_can_be_an_object_itself(small):
     noisy = f"{{_target_:{__name__}.Noisy,size:0.5}}"
     run = small(*own("Holding", f"+callbacks.Holding.inner={noisy}"))
     [holding] = [
-        c for c in runner.trainer_for(RunFolder(run, "x")).callbacks if isinstance(c, Holding)
+        c for c in runner.trainer_for(folder_of(run, "x")).callbacks if isinstance(c, Holding)
     ]
     assert holding.inner.size == 0.5
     assert [*targets_in(run.callbacks)] == [f"{__name__}.{name}" for name in ("Holding", "Noisy")]

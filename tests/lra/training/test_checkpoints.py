@@ -27,7 +27,7 @@ class Killed(BaseException):
     """As abrupt as a process can be stopped from inside: nothing may be saved on the way out."""
 
 
-def folder_of(run: Run) -> Path:
+def only_folder(run: Run) -> Path:
     return next(Path(run.runs_dir).rglob("config.yaml")).parent
 
 
@@ -55,7 +55,7 @@ def reference(data_dir, tmp_path_factory) -> Path:
         [*SMALL, f"data_dir={data_dir}", f"runs_dir={tmp_path_factory.mktemp('reference')}"]
     )
     runner.train(run)
-    return folder_of(run)
+    return only_folder(run)
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, hook: str, step: int) -> None:
@@ -87,9 +87,9 @@ def test_a_killed_run_ends_like_one_that_never_was(small, reference, monkeypatch
             kill_at(patch, hook, step)
             with pytest.raises(Killed):
                 runner.train(small())
-        assert not (folder_of(small()) / "result.json").exists()
+        assert not (only_folder(small()) / "result.json").exists()
     runner.train(small())
-    assert_same(folder_of(small()), reference)
+    assert_same(only_folder(small()), reference)
 
 
 def test_a_run_interrupted_with_other_code_is_begun_anew(small, reference, monkeypatch, capsys):
@@ -97,7 +97,7 @@ def test_a_run_interrupted_with_other_code_is_begun_anew(small, reference, monke
         kill_at(patch, "on_train_batch_end", 14)
         with pytest.raises(Killed):
             runner.train(small())
-    begun = folder_of(small())
+    begun = only_folder(small())
     identity = begun.parent.name.partition("-")[0]
     older = begun.parent.rename(begun.parent.with_name(f"{identity}-0ther0de")) / begun.name
     content = {file: file.read_bytes() for file in older.rglob("*.*")}
@@ -150,7 +150,7 @@ def test_a_failed_run_is_tried_again(small, monkeypatch):
         patch.setattr(runner.LRAModule, "training_step", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             runner.train(small())
-    folder = folder_of(small())
+    folder = only_folder(small())
     status = read_json(folder / "status.json")
     assert (status["status"], status["error"]) == ("failed", "ZeroDivisionError: division by zero")
     runner.train(small())
@@ -185,7 +185,7 @@ def test_a_signal_writes_a_checkpoint_and_leaves_no_doubt(
         with pytest.raises(SystemExit, match=str(128 + signum)):
             runner.train(small("limit_minutes=60"))
     assert f"interrupted {how}; run the same command again to resume" in capsys.readouterr().err
-    folder = folder_of(small())
+    folder = only_folder(small())
     status = read_json(folder / "status.json")
     assert (status["status"], status["how"]) == ("interrupted", how)
     assert not (folder / "result.json").exists()

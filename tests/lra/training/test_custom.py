@@ -21,7 +21,8 @@ from lra.report.terminal import comparable
 from lra.report.trainings import build as build_table
 from lra.results.frame import frame_of
 from lra.results.record import load_records
-from lra.runs.folder import RunFolder, read_metrics
+from lra.runs.folder import read_metrics
+from lra.runs.search import folder_of
 from lra.settings.compose import Run, compose
 from lra.settings.experiment import read_experiment
 from lra.training import run as runner
@@ -97,7 +98,7 @@ def test_a_run_that_chooses_nothing_is_what_it_was(small):
     assert run.chosen == {}
     assert not {"optimizer", "schedule", "callbacks", "debug"} & run.experiment.settings().keys()
     assert runner.build(run).chosen == ({}, {})
-    assert not [part for part in RunFolder(run, "x").source.parts if "chosen" in part]
+    assert not [part for part in folder_of(run, "x").source.parts if "chosen" in part]
     same = small("optimizer=adamw", "schedule=cosine_floor", "callbacks=none")
     assert same.experiment.identity("x") == run.experiment.identity("x")
 
@@ -132,7 +133,7 @@ def test_the_code_of_a_users_module_is_that_of_the_run(mine, tmp_path, data_dir)
     folder, name = mine
 
     def name_of_run() -> str:
-        return RunFolder(my_run(tmp_path, data_dir, "optimizer=lion"), "x").name
+        return folder_of(my_run(tmp_path, data_dir, "optimizer=lion"), "x").name
 
     first, file, helper = name_of_run(), folder / f"{name}.py", folder / f"{name}_helper.py"
     file.write_text(file.read_text("utf-8") + "\n# a comment\n", "utf-8")

@@ -13,7 +13,7 @@ from pytorch_lightning.loggers.logger import Logger
 
 from lra.base.disk import read_json
 from lra.base.errors import UserError
-from lra.runs.folder import RunFolder
+from lra.runs.search import folder_of
 from lra.training.run import train
 from lra.training.trainer import build_loggers
 
@@ -100,7 +100,7 @@ def test_a_logger_that_cannot_start_is_one_sentence(small, tmp_path, monkeypatch
         monkeypatch.setitem(sys.modules, name, None)
     run = small(*words)
     with pytest.raises(UserError, match=reason):
-        build_loggers(RunFolder(run, "data"))
+        build_loggers(folder_of(run, "data"))
 
 
 def test_mlflow_stores_a_run(small, tmp_path):

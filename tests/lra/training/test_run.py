@@ -23,7 +23,8 @@ from lra.report.specs import TableSpec
 from lra.report.trainings import build as build_table
 from lra.results.frame import frame_of
 from lra.results.record import load_records
-from lra.runs.folder import RunFolder, find, read_metrics
+from lra.runs.folder import read_metrics
+from lra.runs.search import find, folder_of
 from lra.settings.compose import Run
 from lra.training import run as runner
 from lra.training.checkpoints import load_checkpoint
@@ -37,14 +38,14 @@ from ..synthetic import selected
 SHORT = ("protocol.recipe.steps=4", "protocol.evaluation.every=2")
 
 
-def folder_of(run: Run) -> Path:
+def only_folder(run: Run) -> Path:
     """The folder of the only run of a test."""
     [config] = Path(run.runs_dir).rglob("config.yaml")
     return config.parent
 
 
 def result_of(run: Run) -> dict[str, Any]:
-    return read_json(folder_of(run) / "result.json")
+    return read_json(only_folder(run) / "result.json")
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +160,7 @@ def test_checkpoints_of_different_steps_are_refused(finished, small, monkeypatch
         patch.setattr(runner, "test", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             runner.train(run)
-    best = folder_of(run) / "checkpoints/best.ckpt"
+    best = only_folder(run) / "checkpoints/best.ckpt"
     content = torch.load(best, weights_only=True)
     torch.save(content | {"global_step": content["global_step"] - 1}, best)
     with pytest.raises(UserError, match=r"best\.ckpt is of step \d+, but .* remove both"):
@@ -196,7 +197,7 @@ def test_a_run_sets_tf32_for_itself(small, precision: str, matmul: str):
     try:
         torch.set_float32_matmul_precision("medium")
         run = small(f"trainer.precision={precision}")
-        trainer_for(RunFolder(run, "0" * 16))
+        trainer_for(folder_of(run, "0" * 16))
         assert torch.get_float32_matmul_precision() == matmul
         assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
     finally:
@@ -246,7 +247,7 @@ def test_the_checkpoint_of_a_compiled_run_fits_the_network(small, monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     run = small("trainer.compile=default", "protocol.recipe.steps=2", "protocol.evaluation.every=2")
     runner.train(run)
-    stored = torch.load(folder_of(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    stored = torch.load(only_folder(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
     build(run).load_state_dict(stored)
 
 
@@ -271,7 +272,7 @@ def test_an_interrupted_run_draws_the_dropout_it_would_have(
         with pytest.raises(InterruptedError):
             runner.train(halved)
     runner.train(halved)
-    first, second = (read_metrics(folder_of(run) / "metrics.csv") for run in (whole, halved))
+    first, second = (read_metrics(only_folder(run) / "metrics.csv") for run in (whole, halved))
     losses = [[row["train_loss"] for row in rows if row["train_loss"]] for rows in (first, second)]
     assert losses[0] == losses[1]
     assert len(losses[0]) == 4
@@ -283,7 +284,7 @@ def test_the_first_losses_are_the_golden_ones(small):
     golden = Path(__file__).parent / "golden" / "listops-luna.csv"
     run = small("attention=luna", "trainer.log_every=1")
     runner.train(run)
-    rows = read_metrics(folder_of(run) / "metrics.csv")
+    rows = read_metrics(only_folder(run) / "metrics.csv")
     losses = [float(row["train_loss"]) for row in rows if row["train_loss"]]
     if os.environ.get("GOLDEN") == "write":
         golden.write_text("".join(f"{loss:.6g}\n" for loss in losses[:20]), encoding="utf-8")

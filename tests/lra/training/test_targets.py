@@ -27,7 +27,7 @@ from lra.training import run as runner
 from lra.training.progress import notes_on
 
 from ..conftest import SMALL
-from .test_checkpoints import Killed, folder_of, kill_at
+from .test_checkpoints import Killed, kill_at, only_folder
 
 WORDS = [word for word in SMALL if not word.startswith(("task", "protocol.data", "compute"))]
 SHARE, BOTH, WHICH = "share", "both", "which"  # a number, two numbers, three labels
@@ -129,7 +129,7 @@ def test_a_killed_run_ends_like_one_that_never_was(
             with pytest.raises(Killed):
                 runner.train(run)
     runner.train(run)
-    ours, theirs = lra.records(folder_of(run))[0], record_of(runs, name)
+    ours, theirs = lra.records(only_folder(run))[0], record_of(runs, name)
     for key in ("score", "stages", "dev", "curve", "floor", "answers.packed"):
         assert ours[key] == theirs[key], key
 

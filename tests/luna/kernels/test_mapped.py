@@ -14,7 +14,7 @@ from torch import Tensor
 
 import luna
 from luna import LunaError
-from luna.kernels import checked, mapped
+from luna.kernels import checked, cpu, mapped
 from luna.kernels.checked import INTERPRETED, TRITON
 from luna.kernels.linear_triton import segments
 from luna.kernels.mapped import operator
@@ -70,7 +70,7 @@ def assert_is_the_method(
 ) -> None:
     """Output and every gradient are those of all features, and the kernels have run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapped, "is_default", lambda *_: False)
+        patch.setattr(mapped, "is_default", lambda *_, **__: False)
         expected = attended(attention, qkv, mask)
     there = [t.detach().to(place.device, place.dtype).requires_grad_() for t in qkv]
     moved = attention.to(place.device, place.dtype)
@@ -125,7 +125,7 @@ def test_half_precision(place: Place, name: str, options: dict, dtype: torch.dty
     assert ours[0].dtype == dtype
     assert not checked.LEFT_OUT
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapped, "is_default", lambda *_: False)
+        patch.setattr(mapped, "is_default", lambda *_, **__: False)
         theirs = attended(attention, qkv, None)
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         close = 2 * torch.finfo(dtype).eps if i < 4 else 2e-4
@@ -171,11 +171,9 @@ def test_tensors_that_do_not_fit_are_refused():
             operator.attention(*arguments, False, 1e-6, True)
 
 
-def test_where_there_is_no_gpu_nothing_changes():
+def test_what_is_fused_where():
     for name, profile in (("linear", "strict"), ("linear", "official"), ("t2r", "strict")):
         attention = luna.build(name, n_heads=2, head_dim=8, max_len=64, profile=profile)
-        assert attention.evaluation("cpu") == (
-            "fused" if INTERPRETED and profile == "strict" else None
-        )
-        expected = "fused" if TRITON and profile == "strict" else None
-        assert attention.evaluation("cuda") == expected
+        for device, there in (("cpu", INTERPRETED or cpu.AVAILABLE), ("cuda", TRITON)):
+            expected = "fused" if there and profile == "strict" else None
+            assert attention.evaluation(device) == expected

@@ -1,0 +1,1 @@
+"""Linear attention in machine code for CPUs: passes over blocks, which call a feature map."""
