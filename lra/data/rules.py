@@ -255,7 +255,8 @@ def keep(scores: dict[str, Any], path: Path) -> None:
         joined = before | line | {"missing": missing}
         for key in ("rules", "readers"):
             joined[key] = before.get(key, {}) | line.get(key, {})
-        return {key: joined[key] for key in joined if key == "rules" or joined[key]}
+        empty = {key for key in ("readers", "missing") if not joined[key]}
+        return {key: joined[key] for key in joined if key not in empty}
 
     keep_line(scores, path, read_scores, join)
 
