@@ -9,7 +9,7 @@ import pandas as pd
 
 from lra.figures import style as look
 from lra.looks import look_of
-from lra.report.rungs import EXAMPLES, RULE
+from lra.report.rungs import EXAMPLES, LAST, RULE
 from lra.report.table import Table
 
 MOST = 4  # rows, the best and the worst among them, so that each can be named
@@ -38,7 +38,8 @@ def draw_rungs(figure: Any, table: Table) -> None:
         lines.append((look_of(method, options).name, line, style))
     counts = table.rungs.loc[EXAMPLES]
     names = [f"{name}\n{n:,.0f}" for name, n in counts.items()]
-    axes.set(xlabel="what must be read; test examples", ylabel="accuracy, %", ylim=(0, 102))
+    by = "place" if LAST in shown else "what must be read"
+    axes.set(xlabel=f"{by}; test examples", ylabel="accuracy, %", ylim=(0, 102))
     axes.set_xticks(range(len(names)), names)
     look.draw_lines(axes, lines, gap=0.085)
 

@@ -43,7 +43,7 @@ def add_table(table: argparse.ArgumentParser) -> None:
     add(
         "--rungs",
         action="store_true",
-        help="tell test examples apart by the least that must be read of them (ListOps)",
+        help="tell answers apart by the least that must be read (ListOps), or by place",
     )
     add("--notes", action="store_true", help="all notes: conditions, tests, rules, data, budgets")
     add("--format", default="", choices=FORMATS, help="print the tables so; paper: LaTeX, narrow")

@@ -154,7 +154,8 @@ def sections(table: Table) -> Iterator[tuple[str, str, pd.DataFrame]]:
     if not table.rules.empty:
         yield "Rules", RULES, rules_of(table)
     if not table.rungs.empty:
-        yield "By what must be read", rungs.NOTE, rungs.in_words(table.rungs)
+        title = "By place" if rungs.LAST in table.rungs else "By what must be read"
+        yield title, rungs.note_of(table.rungs), rungs.in_words(table.rungs)
     if table.spec.published and table.cells["published"].notna().any():
         yield "Beside the published numbers", *beside(table)
     if not table.effects.empty:

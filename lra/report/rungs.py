@@ -3,8 +3,8 @@ example a file of rules says which reader is sure of it (lra/data/rules.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,31 +21,83 @@ NOTE = (
     "whose answers are stored. The rules read nothing, or a few tokens: where they are as good, "
     "examples are easy, and the accuracy proves no reading."
 )
+PLACES = (
+    "Accuracy in % on test examples at each place. Mean over the seeds whose answers are stored. "
+    "Early places have few tokens before them and are easy."
+)
+LAST, LEAST_PLACES = "last place", 3
+
+
+class Groups(NamedTuple):
+    """How the answers of a column are told apart."""
+
+    of: np.ndarray  # (answers,) the number of each one's group
+    names: list[str]
+    rules: Mapping[str, Sequence[Sequence[int]]]  # right answers, of so many, in each group
+    examples: np.ndarray  # (groups,) how many test examples have answers in it
 
 
 def rungs_of(table: Table, lines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Give the accuracy of every row and rule, a line each, in every group of examples, a column
-    each; the first line counts these. Empty without a file of rules that tells examples apart."""
+    """Give the accuracy of every row and rule, a line each, in every group of answers, a column
+    each; the first line counts the examples. Groups are those of the file of rules, or the places
+    of the tokens where each has a label. Empty where answers are not told apart."""
     for column in table.columns:
-        if found := lines.get(column, {}).get("rungs"):
+        line = lines.get(column, {})
+        found = _by_depth(line["rungs"]) if line.get("rungs") else _by_place(table, column, line)
+        if found is not None:
             return _rungs_of(table, column, found)
     return pd.DataFrame()
 
 
-def _rungs_of(table: Table, column: str, rungs: Mapping[str, Any]) -> pd.DataFrame:
-    group = np.array([int(digit) for digit in rungs["test"]])
+def note_of(rungs: pd.DataFrame) -> str:
+    return PLACES if LAST in rungs else NOTE
+
+
+def _by_depth(rungs: Mapping[str, Any]) -> Groups:
+    of = np.array([int(digit) for digit in rungs["test"]])
     names = [*rungs["names"]]
-    count = np.bincount(group, minlength=len(names))
-    made = {EXAMPLES: count.astype(float)}
+    return Groups(of, names, rungs["rules"], np.bincount(of, minlength=len(names)))
+
+
+def _by_place(table: Table, column: str, line: Mapping[str, Any]) -> Groups | None:
+    """Group the answers at all tokens of an example: 1, 2, 3 to 4, 5 to 8 and so on, and the last
+    one. None where not every token has an answer."""
+    record = table.column(column)["record"].iloc[0]
+    examples, scored = (record.stage.get(key) or 0 for key in ("examples", "scored"))
+    places = scored // max(examples, 1)
+    if places < LEAST_PLACES or scored != examples * (record.get("data.width") or 0):
+        return None
+    at = np.arange(1, 1 + places)
+    group = np.ceil(np.log2(at)).astype(int)
+    group[-1] = group[-2] + 1
+    names = []
+    for number in range(group[-1]):
+        of = at[group == number]
+        names.append(f"{of[0]} to {of[-1]}" if len(of) > 1 else f"place {of[0]}")
+    rules = {}
+    for name, rule in line.get("rules", {}).items():
+        by = rule.get("by", {})
+        if {*by} == {*map(str, at)} and not rule.get("bound"):
+            counts = np.array([by[str(place)] for place in at])
+            rules[name] = [counts[group == g].sum(axis=0).tolist() for g in range(group[-1] + 1)]
+    all_of = np.full(group[-1] + 1, examples)
+    return Groups(np.tile(group, examples), [*names, LAST], rules, all_of)
+
+
+def _rungs_of(table: Table, column: str, groups: Groups) -> pd.DataFrame:
+    names = groups.names
+    made = {EXAMPLES: groups.examples.astype(float)}
     for row, cell in table.column(column).iterrows():
-        shares = [_shares(record, group, len(names)) for record in cell["records"]]
+        shares = [_shares(record, groups.of, len(names)) for record in cell["records"]]
         if known := [share for share in shares if share is not None]:
             made[str(row)] = np.mean(known, axis=0)
-    for name, counts in rungs["rules"].items():
+    if len(made) == 1:
+        return pd.DataFrame()
+    for name, counts in groups.rules.items():
         hits, of = np.array(counts, float).T
         made[WORDS.get(name, f"{RULE}{name}")] = 100 * hits / np.maximum(of, 1)
     frame = pd.DataFrame.from_dict(made, orient="index", columns=names)
-    return frame.loc[:, count > 0] if len(made) > 1 + len(rungs["rules"]) else pd.DataFrame()
+    return frame.loc[:, groups.examples > 0]
 
 
 def _shares(record: Record, group: np.ndarray, names: int) -> np.ndarray | None:

@@ -67,7 +67,7 @@ def print_tables(a: Namespace) -> None:
             rules = rules_of(table) if a.notes else rules_of(table).drop(columns="reads")
             console.print(_grid("rules", [RULES] * a.notes, rules, console.width, a.notes), "")
         if not table.rungs.empty:
-            shown, notes = rungs.in_words(table.rungs), [rungs.NOTE] * a.notes
+            shown, notes = rungs.in_words(table.rungs), [rungs.note_of(table.rungs)] * a.notes
             console.print(_grid("by what must be read", notes, shown, console.width), "")
         elif a.rungs and table.costs:
             console.print("by what must be read: not known of these data (lra data baseline)", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain, combinations, permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import lra
 import lra.data
 from lra.base.errors import UserError
+from lra.cli import main
 from lra.data import group, registry
 from lra.data.arrays import IGNORED
 from lra.data.group import GROUPS, Words
@@ -198,6 +200,18 @@ def test_a_run_scores_one_letter_a_word(words: tuple[str, ...], tmp_path: Path):
     record = lra.train(lra.compose([*TINY, *words, *where]))
     assert record.stage["scored"] == 16
     assert record["data.width"] == 8
+
+
+def test_each_place_is_told_apart_in_tables(tmp_path: Path, capsys: Any):
+    where = (f"data_dir={tmp_path}", f"runs_dir={tmp_path / 'runs'}")
+    lra.train(lra.compose([*TINY, *where, "task.scored=each", "attention=linear"]))
+    capsys.readouterr()
+    words = ["table", "--runs", str(tmp_path / "runs"), "--rungs", "--notes", "--format", "md"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "## By place" in out
+    assert "| row | place 1 | place 2 | 3 to 4 | 5 to 7 | last place |" in out
+    assert "| examples | 16 | 16 | 16 | 16 | 16 |" in out
 
 
 def test_by_prefix_an_attention_needs_a_causal_form(tmp_path: Path):
