@@ -153,7 +153,12 @@ def test_no_function_is_longer_than_a_screen():
 
 
 # Names of other packages with an underscore before them, and why they are used all the same.
-DOCUMENTED = {"os": "_exit", "a NamedTuple": "_fields", "hydra.utils.instantiate": "_convert_"}
+DOCUMENTED = {
+    "os": "_exit",
+    "a NamedTuple": "_fields",
+    "hydra.utils.instantiate": "_convert_",
+    "numba's extensions in their own machine code": "_getvalue",
+}
 NO_PUBLIC_WAY = {
     "FLOPs of an operator are counted by torch's own names": {
         *("_overloadpacket", "_local_scalar_dense", "_cdist_forward", "_linalg_solve_ex"),
