@@ -8,10 +8,9 @@ is found is a lower bound of what can be had without attention, and nothing foun
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +32,7 @@ from lra.data.learners import (
 )
 from lra.data.rounds import need_scikit_learn
 from lra.data.rules import CONSTANT, NOTHING
-from lra.data.screen import Column, best_markers, best_pairs, best_places
+from lra.data.screen import at_any_place, at_two_places, behind_a_marker
 from lra.data.task import Task
 from lra.data.views import (
     Columns,
@@ -149,13 +148,13 @@ def attempts_of(problem: Problem) -> Iterator[Attempt]:
     yield Attempt("table", "one token", lambda p: _tables(p, 1))
     yield Attempt("table", "two tokens", lambda p: _tables(p, 2))
     yield Attempt("table", "length", _by_length)
-    yield Attempt("table", "one token at any place", _at_any_place)
-    yield Attempt("table", "the token behind another one", _behind_a_marker)
+    yield Attempt("table", "one token at any place", at_any_place)
+    yield Attempt("table", "the token behind another one", behind_a_marker)
     if problem.train.place is not None and nothing == NOTHING["classes"]:
         yield Attempt("table", BY_QUESTION, _by_question)
     for reads, view in longer_and_longer(problem.train):
         yield Attempt("table", reads, functools.partial(_by_match, reads, view))
-    yield Attempt("table", "two tokens at any places", _at_two_places)
+    yield Attempt("table", "two tokens at any places", at_two_places)
     views = [(view, _width(problem, view)) for view in views_of(problem.train)]
     for view, (_, numbers) in views:
         if problem.target.name == "classes" and numbers > FEW:
@@ -214,40 +213,6 @@ def _tables(problem: Problem, together: int) -> Fitted | None:
 
     parts = [columns(part, View("", read_all))[0] for part in problem.parts]
     return best_table(problem, names, parts, together)
-
-
-def _read(problem: Problem, columns_: Sequence[Column]) -> list[np.ndarray]:
-    def read_all(s: Any) -> Columns:
-        return np.hstack([one.read(s) for one in columns_]), np.zeros((len(s.ids), 0))
-
-    return [columns(part, View("", read_all))[0] for part in problem.parts]
-
-
-def _of_screened(problem: Problem, found: Sequence[Column]) -> Fitted | None:
-    if not found:
-        return None
-    fitted = best_table(problem, [one.name for one in found], _read(problem, found), 1)
-    tokens = {one.name: one.tokens for one in found}
-    return fitted and fitted._replace(tokens=tokens[fitted.reads])
-
-
-def _at_any_place(problem: Problem) -> Fitted | None:
-    return _of_screened(problem, best_places(problem))
-
-
-def _behind_a_marker(problem: Problem) -> Fitted | None:
-    return _of_screened(problem, best_markers(problem))
-
-
-def _at_two_places(problem: Problem) -> Fitted | None:
-    pairs = best_pairs(problem)
-    singles = [*dict.fromkeys(itertools.chain(*pairs))]
-    if not pairs:
-        return None
-    at = {one: i for i, one in enumerate(singles)}
-    among = [(at[one], at[other]) for one, other in pairs]
-    names = [one.name for one in singles]
-    return best_table(problem, names, _read(problem, singles), 2, among)
 
 
 def _by_question(problem: Problem) -> Fitted:

@@ -12,8 +12,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lra.data.learners import Problem
-from lra.data.views import Asked, Seen, around, first, last, seen, vocabulary_of
+from lra.data.learners import Fitted, Problem, best_table
+from lra.data.views import (
+    Asked,
+    Columns,
+    Seen,
+    View,
+    around,
+    columns,
+    first,
+    last,
+    seen,
+    vocabulary_of,
+)
 
 Read = Callable[[Seen], np.ndarray]  # ids (B, columns)
 ROWS, MOST_IDS = 8192, 2**25  # answers that are looked at, and their ids
@@ -31,14 +42,48 @@ class Column(NamedTuple):
     tokens: int = 1  # that it reads
 
 
+def _read(problem: Problem, found: Sequence[Column]) -> list[np.ndarray]:
+    def read_all(s: Seen) -> Columns:
+        return np.hstack([one.read(s) for one in found]), np.zeros((len(s.ids), 0))
+
+    return [columns(part, View("", read_all))[0] for part in problem.parts]
+
+
+def _of_screened(problem: Problem, found: Sequence[Column]) -> Fitted | None:
+    if not found:
+        return None
+    fitted = best_table(problem, [one.name for one in found], _read(problem, found), 1)
+    tokens = {one.name: one.tokens for one in found}
+    return fitted and fitted._replace(tokens=tokens[fitted.reads])
+
+
+def at_any_place(problem: Problem) -> Fitted | None:
+    return _of_screened(problem, best_places(problem))
+
+
+def behind_a_marker(problem: Problem) -> Fitted | None:
+    return _of_screened(problem, best_markers(problem))
+
+
+def at_two_places(problem: Problem) -> Fitted | None:
+    pairs = best_pairs(problem)
+    singles = [*dict.fromkeys(itertools.chain(*pairs))]
+    if not pairs:
+        return None
+    at = {one: i for i, one in enumerate(singles)}
+    among = [(at[one], at[other]) for one, other in pairs]
+    names = [one.name for one in singles]
+    return best_table(problem, names, _read(problem, singles), 2, among)
+
+
 def best_places(problem: Problem) -> list[Column]:
     """Give the places that say most."""
     few = some(problem.train)
     labels, sizes = codes_of_labels(problem, few)
     found = []
-    for columns, ids in _families(problem.train, few):
+    for places, ids in _families(problem.train, few):
         gains = [_gain(ids[:, i], labels, sizes) for i in range(ids.shape[1])]
-        found += [(gain, column) for gain, column in zip(gains, columns, strict=True)]
+        found += [*zip(gains, places, strict=True)]
         if not problem.in_time():
             break
     return _best(found)
@@ -50,23 +95,23 @@ def best_pairs(problem: Problem) -> list[tuple[Column, Column]]:
     few = some(problem.train)
     labels, _ = codes_of_labels(problem, few, BUCKETS)
     families = [*_families(problem.train, few)]
-    columns = [column for names, _ in families for column in names]
+    places = [column for names, _ in families for column in names]
     ids = np.hstack([part for _, part in families])
     most = int((2 * MOST_PAIRS) ** 0.5)
-    if len(columns) > most:
+    if len(places) > most:
         full, sizes = codes_of_labels(problem, few)
         alone = [_gain(ids[:, i], full, sizes) for i in range(ids.shape[1])]
         kept = np.sort(np.argsort(alone, kind="stable")[::-1][:most])
-        columns, ids = [columns[i] for i in kept], ids[:, kept]
+        places, ids = [places[i] for i in kept], ids[:, kept]
     codes = np.stack([_buckets(ids[:, i]) for i in range(ids.shape[1])], axis=1)
     found = []
-    for a in range(len(columns) - 1):
+    for a in range(len(places) - 1):
         gains = _pair_gains(codes[:, a], codes[:, a + 1 :], labels[:, 0])
         found += [(gain, (a, a + 1 + b)) for b, gain in enumerate(gains)]
         found = sorted(found, key=lambda one: -one[0])[:KEPT]
         if not problem.in_time():
             break
-    return [(columns[a], columns[b]) for _, (a, b) in found]
+    return [(places[a], places[b]) for _, (a, b) in found]
 
 
 def best_markers(problem: Problem) -> list[Column]:
