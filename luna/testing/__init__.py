@@ -12,7 +12,7 @@ there is one suite and no weaker copy. `with registered(foo=Foo):` knows a class
 from __future__ import annotations
 
 from luna.testing.cases import Case, Contradiction
-from luna.testing.registered import registered
+from luna.testing.known import registered
 from luna.testing.run import CHECKS, Check, Result, check
 
 __all__ = ["CHECKS", "Case", "Check", "Contradiction", "Result", "check", "registered"]
