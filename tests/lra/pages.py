@@ -71,6 +71,7 @@ PARSED = {
     "lra plan": "measures in processes of its own; tests/lra/bench/test_plan.py",
     "lra records submit": "needs runs that are not there yet; tests/lra/results/test_submit.py",
     "lra table --page": "needs records; tests/lra/report/test_commands.py",
+    "lra table --rungs": "needs runs of a ladder; tests/lra/report/test_rungs.py",
     "lra table --runs runs/recipe": "needs a sweep; tests/lra/report/test_effects.py",
     "lra compare luna softmax --runs": "needs committed answers; tests/lra/report/test_versus.py",
 }
