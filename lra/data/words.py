@@ -122,8 +122,8 @@ def _verdict(found: dict[str, Any], what: str, scored: str, floor: str) -> Itera
     tokens, of = found.get("tokens"), found.get("of_tokens")
     if of is not None and of < SHORTEST:
         yield f"Found: {what} has {scored}, one answer to everything {floor}."
-        yield f"Whether it is a shortcut cannot be told: examples have about {of} tokens, and what"
-        yield f"was found may read all of them. From {SHORTEST} tokens on it can be told."
+        yield f"It may be no shortcut: examples have about {of} tokens, and what was found may read"
+        yield f"all of them. From {SHORTEST} tokens on, this search can say which it is."
         return
     if of is not None and (tokens is None or tokens >= of):
         yield f"Not a shortcut: {what} has {scored}, one answer to everything {floor}."

@@ -1,4 +1,4 @@
-"""The answers of a table's runs, told apart by what must be read of an example. For each test
+"""The answers of a table's runs, grouped by what must be read of an example. For each test
 example a file of rules says which reader is sure of it (lra/data/rules.py)."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXAMPLES = "examples"
 RULE = "rule: "
 WORDS = {"constant": f"{RULE}the most frequent label"}
 NOTE = (
-    "Accuracy in % on test examples, told apart by the least that a reader must read to be sure of "
+    "Accuracy in % on test examples, grouped by the least that a reader must read to be sure of "
     "the right answer, with a probability above 90 % (`lra data baseline`). Mean over the seeds "
     "whose answers are stored. The rules read nothing, or a few tokens: where they are as good, "
     "examples are easy, and the accuracy proves no reading."
@@ -29,7 +29,7 @@ LAST, LEAST_PLACES = "last place", 3
 
 
 class Groups(NamedTuple):
-    """How the answers of a column are told apart."""
+    """How the answers of a column are grouped."""
 
     of: np.ndarray  # (answers,) the number of each one's group
     names: list[str]
@@ -40,7 +40,7 @@ class Groups(NamedTuple):
 def rungs_of(table: Table, lines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """Give the accuracy of every row and rule, a line each, in every group of answers, a column
     each; the first line counts the examples. Groups are those of the file of rules, or the places
-    of the tokens where each has a label. Empty where answers are not told apart."""
+    of the tokens where each has a label. Empty where answers are not grouped."""
     for column in table.columns:
         line = lines.get(column, {})
         found = _by_depth(line["rungs"]) if line.get("rungs") else _by_place(table, column, line)
