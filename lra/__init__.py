@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lra.results.frame import Records
     from lra.results.record import Record
     from lra.results.trained import Predictions, Trained
-    from lra.settings.compose import Run
+    from lra.settings.run import Run
 
 __all__ = [
     "Predictions",

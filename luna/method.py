@@ -110,7 +110,7 @@ class Method(nn.Module):
     def after_step(self) -> None:
         """Called by the training loop after each optimiser step, for methods with a schedule."""
 
-    def _precision(self, device: torch.device) -> contextlib.AbstractContextManager:
+    def _precision(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
         # Casting to float32 does not stop an enclosing autocast from running matmuls in half
         # precision.
         return autocast_off(device) if self.traits().full_precision else contextlib.nullcontext()

@@ -24,7 +24,7 @@ def zero_padded_rows(x: Tensor, mask: Mask) -> Tensor:
     return x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0)
 
 
-def autocast_off(device: torch.device) -> contextlib.AbstractContextManager:
+def autocast_off(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Full precision inside, whatever surrounds it; meta has no autocast to switch off."""
     # Not torch.amp.is_autocast_available: torch.compile cannot trace it before torch 2.13.
     if device.type == "meta":

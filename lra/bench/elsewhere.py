@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lra.reference.times import Times, Work, times_of
-from lra.settings.compose import Run
+from lra.settings.run import Run
 
 TITLE = (
     "a step in finished runs of the same task, protocol, method, depth, width and batch; options "

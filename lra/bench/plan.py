@@ -39,7 +39,8 @@ from lra.data.prepare import find_prepared
 from lra.runs.environment import peak_memory_mib
 from lra.runs.search import find as find_run
 from lra.runs.search import folder_of
-from lra.settings.compose import Run, check_settings, compose
+from lra.settings.compose import check_settings, compose
+from lra.settings.run import Run
 from lra.settings.search_path import initialised
 from lra.sweeps.status import jobs
 from lra.training.checkpoints import Checkpoints

@@ -16,7 +16,8 @@ from lra.bench.measure import Benchmark, Calls
 from lra.bench.result import BenchRow
 from lra.compute.count import count_run
 from lra.data.loader import Batch
-from lra.settings.compose import Run, compose
+from lra.settings.compose import compose
+from lra.settings.run import Run
 from lra.training.optimizer import build_optimizer
 from lra.training.run import build
 from lra.training.schedule import build_schedule

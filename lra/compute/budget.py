@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 
 from lra.base.config import Objective, Positions, Pretrain, Protocol, Tolerance
 from lra.compute.count import count_run
-from lra.settings.compose import Run, row_of_own_task, scale
+from lra.settings.compose import row_of_own_task, scale
+from lra.settings.run import Run
 from lra.settings.search_path import read
 
 MEASURES = ("parameters", "flops", "examples")

@@ -26,9 +26,9 @@ from lra.compute.definitions import OPERATORS, definition
 from lra.model.backbone import EncoderBlock
 from lra.model.build import build_network
 from lra.model.network import Network
-from lra.settings.compose import Run
 from lra.settings.experiment import Experiment
 from lra.settings.presets import AROUND
+from lra.settings.run import Run
 
 PARTS = ("attention", "local", "projections", "mlp", "embedding", "head", "norms", "rest")
 NAMESPACES = ("aten", "prim", "prims", "luna")  # of operators whose FLOPs are known

@@ -15,7 +15,7 @@ from lra.compute.budget import Budget, Cost, budget_of, examples, times
 from lra.compute.count import Count, count_run, unseen_work
 from lra.compute.state import state_of_run
 from lra.model.pretrain import phase_one
-from lra.settings.compose import Run
+from lra.settings.run import Run
 
 SILENCE = 2.0  # seconds after which counting says what it does
 SIZES = ("parameters", "flops")

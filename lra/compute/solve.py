@@ -18,7 +18,7 @@ from lra.base.config import Mask
 from lra.base.errors import UserError, nearest
 from lra.compute.budget import Budget, Cost
 from lra.compute.count import build, count_run, parts_of, slot_flops
-from lra.settings.compose import Run
+from lra.settings.run import Run
 from luna import LunaError
 
 

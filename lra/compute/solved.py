@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lra.settings.compose import Run
+    from lra.settings.run import Run
 
 
 def solved(run: Run) -> Run:

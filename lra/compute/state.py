@@ -10,9 +10,9 @@ import torch
 
 import luna
 from lra.compute.compiler import without_compiler
-from lra.settings.compose import Run
 from lra.settings.experiment import Experiment
 from lra.settings.presets import AROUND
+from lra.settings.run import Run
 from luna.errors import LunaError
 from luna.qkv import Around
 

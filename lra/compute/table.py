@@ -24,7 +24,8 @@ from lra.compute.count import PartCount, slot_flops
 from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.compute.solve import closest
 from lra.compute.state import GROWS, state_of_run
-from lra.settings.compose import Run, compose
+from lra.settings.compose import compose
+from lra.settings.run import Run
 
 FOLDER = Path("results/compute")
 SETTINGS = ("published", "shipped", "solved")

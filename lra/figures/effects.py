@@ -10,7 +10,7 @@ import pandas as pd
 
 from lra.figures import points as dots
 from lra.figures import style as look
-from lra.looks import WORDS, in_words, look_of
+from lra.looks import BLACK, WORDS, in_words, look_of
 from lra.report import render
 from lra.report.effects import AVERAGED
 from lra.report.notes import conditions
@@ -55,7 +55,7 @@ def draw_effects(figure: Any, table: Table) -> None:
                 y,
                 xerr=None if pd.isna(half) else half,
                 fmt="o",
-                color=look.BLACK if clear else look.OTHERS,
+                color=BLACK if clear else look.OTHERS,
                 capsize=3,
                 lw=1.8,
                 mfc=None if over_rows else "w",

@@ -22,7 +22,7 @@ from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch, Loader
 from lra.model.build import why_not_causal
-from lra.settings.compose import Run
+from lra.settings.run import Run
 
 HELD_OUT, MOST_HELD_OUT = 20, 1000  # one in so many training inputs is held out; at most so many
 MASKS = 0x6D61736B  # sets the draws of masks apart from those of the order of the data

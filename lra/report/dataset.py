@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from lra.base.code import UNKNOWN
 from lra.base.errors import UserError, csv_text
 from lra.base.places import PACKAGE
 from lra.data import hunt, rules
@@ -26,7 +27,7 @@ from lra.report.table import Table
 from lra.results import first_versions
 from lra.results.first_versions import RECORDS
 from lra.results.frame import MAIN
-from lra.results.record import UNKNOWN, paths
+from lra.results.record import paths
 from lra.runs.schema import TRAINING
 
 LICENSE = "apache-2.0"  # of this project

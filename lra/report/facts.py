@@ -10,13 +10,14 @@ from typing import Any
 
 import pandas as pd
 
+from lra.base.code import UNKNOWN
 from lra.base.errors import UserError, nearest
 from lra.report.published import published as read_published
 from lra.report.rungs import EXAMPLES, RULE, WORDS
 from lra.report.specs import select, taken
 from lra.report.study import Fact, Study
 from lra.report.table import Table, mark_of, on_dev_of, rounded, text_of
-from lra.results.record import UNKNOWN, first_finished
+from lra.results.record import first_finished
 
 RECOVERY = "mean of ratios"  # of a table of conversions
 # Fields of a cell that not every table has.

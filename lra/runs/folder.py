@@ -43,7 +43,7 @@ from lra.settings.experiment import SCHEMA_VERSION, plain
 
 if TYPE_CHECKING:  # `lra status` reads folders without Hydra
     from lra.base.code import Source
-    from lra.settings.compose import Run
+    from lra.settings.run import Run
 
 RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
 DEBUG = "debug.json"  # of one that tries out whether something works: no table reads it

@@ -15,7 +15,7 @@ from lra.base.versions import is_ours
 from lra.runs.folder import RunFolder, code_in, finished, result_name
 
 if TYPE_CHECKING:  # `lra status` reads folders without Hydra
-    from lra.settings.compose import Run
+    from lra.settings.run import Run
 
 
 def folder_of(run: Run, fingerprint: str, *, again: bool = False) -> RunFolder:

@@ -45,8 +45,9 @@ from lra.settings.command import (
     typed,
     without_private,
 )
-from lra.settings.compose import Run, check_settings
+from lra.settings.compose import check_settings
 from lra.settings.errors import guard
+from lra.settings.run import Run
 from lra.sweeps.check import check_sweep
 
 # What runs are forked from. multiprocessing wants its name, and an import here would take torch.

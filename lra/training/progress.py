@@ -25,10 +25,10 @@ from lra.metrics.metric import get
 from lra.metrics.target import Classes
 from lra.runs.folder import RunFolder, read_metrics, score_of, writing
 from lra.runs.search import other_source
-from lra.settings.compose import Run
 from lra.settings.experiment import plain
 from lra.settings.own import spelt
 from lra.settings.presets import AROUND
+from lra.settings.run import Run
 
 COMPILING = "compiling LUNA's CPU code (once, about 15 s)"
 BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits for a GPU

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from lra.base import code
 from lra.base.errors import UserError, first_line
@@ -27,8 +27,8 @@ from lra.model.pretrain import carry, phase_one
 from lra.runs.answers import write_answers
 from lra.runs.folder import RunFolder, read_metrics, writing
 from lra.runs.search import chosen_code, folder_of
-from lra.settings.compose import Run
 from lra.settings.own import arguments
+from lra.settings.run import Run
 from lra.training.callbacks import build_callbacks, forgetful
 from lra.training.checkpoints import Checkpoints, carry_out, is_main_process, load_checkpoint
 from lra.training.module import LRAModule

@@ -23,7 +23,7 @@ from lra.data.loader import Loader
 from lra.data.store import lock
 from lra.model import pretrain
 from lra.runs.folder import RunFolder
-from lra.settings.compose import Run
+from lra.settings.run import Run
 from lra.training.callbacks import build_callbacks
 from lra.training.checkpoints import AtomicCheckpointIO
 from lra.training.progress import Metrics, ProgressReport

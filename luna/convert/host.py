@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,25 @@ IMPLEMENTATION = "luna"  # the name in the registries of transformers
 NAME = "luna_layer"  # of the submodule
 GENERATOR = "generator_"
 
-# (layer, q, k, v, mask, x) -> (out, weights or None): replaces `attend` during a forward.
-Probe = Callable[..., tuple[Tensor, Tensor | None]]
+
+class Given(NamedTuple):
+    """What a converted layer attends to: q, k, v (B, H, n, d), the mask (B, n) of real tokens, and
+    the hidden states x (B, n, E) for those that need them."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+    x: Tensor | None
+
+    def detached(self) -> Given:
+        """The same without the graph that made it."""
+        q, k, v, mask, x = self
+        return Given(q.detach(), k.detach(), v.detach(), mask, None if x is None else x.detach())
+
+
+# (layer, what it attends to) -> (out, weights or None): replaces `attend` during a forward.
+Probe = Callable[["ConvertedLayer", Given], tuple[Tensor, Tensor | None]]
 
 
 class ConvertedLayer(nn.Module):
@@ -73,24 +90,17 @@ class ConvertedLayer(nn.Module):
         x, state = self.x, self.state
         self.x = self.state = None
         if self.probe is not None:
-            return self.probe(self, q, k, v, mask, x)
-        return self.attend(q, k, v, mask, x, weights=weights, state=state)
+            return self.probe(self, Given(q, k, v, mask, x))
+        return self.attend(Given(q, k, v, mask, x), weights=weights, state=state)
 
     def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        x: Tensor | None,
-        *,
-        weights: bool = False,
-        state: StateLayer | None = None,
+        self, given: Given, *, weights: bool = False, state: StateLayer | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return the output (B, H, n, d) and, on request, the matrix (B, H, n, n). `state` is what
         a decoder keeps of the tokens before."""
+        q, k, v, mask, x = given
         if state is None:
-            out = self.attention(q, k, v, mask, x)
+            out = self.attention(*given)
         elif weights and state.seen:
             raise LunaError(
                 "a state keeps no keys, so that there is no attention map over earlier tokens: "
@@ -101,7 +111,7 @@ class ConvertedLayer(nn.Module):
         return out, self.attention.matrix(q, k, mask, x) if weights else None
 
 
-def _keep_inputs(module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+def _keep_inputs(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     layer = module.luna_layer
     if layer.attention.traits().needs_x:
         layer.x = args[0] if args else kwargs["hidden_states"]
@@ -242,7 +252,7 @@ def mask_function(
     *,
     kv_length: int,
     attention_mask: Tensor | None = None,
-    mask_function: Callable | None = None,
+    mask_function: Callable[..., Any] | None = None,
     config: Any = None,
     **_: Any,
 ) -> Tensor | None:

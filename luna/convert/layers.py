@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -125,11 +126,11 @@ def _site(name: str, module: nn.Module) -> Site:
     # Read from the module: hidden_size / heads is not the head width of every model.
     n_heads = _first(module, "num_attention_heads", "n_heads", "num_heads")
     head_dim = _first(module, "attention_head_size", "head_dim")
-    rate = _first(module, "attention_dropout", "attn_drop", "attn_dropout", "dropout")
+    rate: Any = _first(module, "attention_dropout", "attn_drop", "attn_dropout", "dropout")
     return Site(name, module, n_heads, head_dim, float(getattr(rate, "p", rate)), decoder)
 
 
-def _first(module: nn.Module, *names: str):
+def _first(module: nn.Module, *names: str) -> Any:
     """The first of these that the module has, or else its config (Llama's number of heads)."""
     owners = (module, getattr(module, "config", None))
     return next(getattr(owner, n) for owner in owners for n in names if hasattr(owner, n))

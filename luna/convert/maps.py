@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from luna.base import autocast_off
-from luna.convert.host import ConvertedLayer, converted_layers, probing
+from luna.convert.host import ConvertedLayer, Given, converted_layers, probing
 from luna.convert.running import ModelInputs, evaluating, forward
 from luna.convert.swap import described, feature_maps
 
@@ -83,10 +83,10 @@ def _full(t: Tensor) -> Tensor:
     return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
 
 
-def _teacher(layer: ConvertedLayer, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
+def _teacher(layer: ConvertedLayer, given: Given) -> tuple[Tensor, Tensor]:
     """The matrix T and the output T v of the softmax attention that this layer replaces."""
-    T = softmax_rows(q, k, mask, causal=layer.attention.causal)
-    return T, T.to(v.dtype) @ v
+    T = softmax_rows(given.q, given.k, given.mask, causal=layer.attention.causal)
+    return T, T.to(given.v.dtype) @ given.v
 
 
 class MapLoss:
@@ -104,12 +104,12 @@ class MapLoss:
         """Add the gradients of the feature maps, and of nothing else; return the loss."""
         total: Tensor | float = 0.0
 
-        def teacher_forced(layer: ConvertedLayer, q, k, v, mask, x):
+        def teacher_forced(layer: ConvertedLayer, given: Given) -> tuple[Tensor, None]:
             nonlocal total
-            T, out = _teacher(layer, q, k, v, mask)
+            T, out = _teacher(layer, given)
             if layer in self.trained:  # else it stayed softmax
                 with torch.enable_grad():
-                    loss = self._of_layer(layer, q, k, v, mask, x, T, out)
+                    loss = self._of_layer(layer, given, T, out)
                     loss.backward()
                 total += loss.detach()
             return out, None
@@ -125,13 +125,11 @@ class MapLoss:
         def joint(model: nn.Module, batch: ModelInputs) -> Tensor:
             losses: list[Tensor] = []
 
-            def probe(layer: ConvertedLayer, q, k, v, mask, x):
+            def probe(layer: ConvertedLayer, given: Given) -> tuple[Tensor, Tensor | None]:
                 if layer in self.trained:
-                    q_, k_, v_ = q.detach(), k.detach(), v.detach()
-                    x_ = None if x is None else x.detach()
-                    T, out = _teacher(layer, q_, k_, v_, mask)
-                    losses.append(self._of_layer(layer, q_, k_, v_, mask, x_, T, out))
-                return layer.attend(q, k, v, mask, x)
+                    fixed = given.detached()
+                    losses.append(self._of_layer(layer, fixed, *_teacher(layer, fixed)))
+                return layer.attend(given)
 
             with probing(model, probe):
                 task_loss = loss(model, batch)
@@ -139,12 +137,13 @@ class MapLoss:
 
         return joint
 
-    def _of_layer(self, layer: ConvertedLayer, q, k, v, mask, x, T: Tensor, out: Tensor) -> Tensor:
+    def _of_layer(self, layer: ConvertedLayer, given: Given, T: Tensor, out: Tensor) -> Tensor:
+        q, k, _, mask, x = given
         loss = torch.zeros((), device=q.device)
         if self.kind != "mse":
             loss = loss + row_cross_entropy(T, layer.attention.matrix(q, k, mask, x))
         if self.kind != "ce":
-            error = layer.attention(q, k, v, mask, x).float() - out.float()
+            error = layer.attention(*given).float() - out.float()
             loss = loss + MSE_SCALE * error.square().mean(-1)
         return _mean(loss, mask, parts=len(self.trained))
 
@@ -166,13 +165,13 @@ def attention_maps(model: nn.Module, batch: ModelInputs) -> AttentionMaps:
     described(model)
     maps = AttentionMaps([], [])
 
-    def teacher(layer: ConvertedLayer, q, k, v, mask, x):
-        T, out = _teacher(layer, q, k, v, mask)
+    def teacher(layer: ConvertedLayer, given: Given) -> tuple[Tensor, None]:
+        T, out = _teacher(layer, given)
         maps.teacher.append(T)
         return out, None
 
-    def student(layer: ConvertedLayer, q, k, v, mask, x):
-        out, A = layer.attend(q, k, v, mask, x, weights=True)
+    def student(layer: ConvertedLayer, given: Given) -> tuple[Tensor, None]:
+        out, A = layer.attend(given, weights=True)
         maps.student.append(A)  # type: ignore[arg-type]
         return out, None
 
@@ -211,9 +210,10 @@ def measure(student: nn.Module, batches: Iterable[ModelInputs]) -> Fit:
     names = {layer: name for name, layer in converted_layers(student).items()}
     maps = feature_maps(student)
 
-    def probe(layer: ConvertedLayer, q, k, v, mask, x):
+    def probe(layer: ConvertedLayer, given: Given) -> tuple[Tensor, None]:
         name, attention = names[layer], layer.attention
-        T, out = _teacher(layer, q, k, v, mask)
+        q, k, _, mask, x = given
+        T, out = _teacher(layer, given)
         if name in maps and attention.traits().has_matrix:
             A = attention.matrix(q, k, mask, x)
             real = _real_queries(q[..., 0], mask)

@@ -60,7 +60,7 @@ def _files(tar: tarfile.TarFile) -> Iterator[tuple[str, IO[bytes]]]:
     # tarfile takes a damaged header for the end, and does not notice that half of a download is
     # missing: behind the end mark are zeros, and at least one block of them.
     zeros, stream = 0, tar.fileobj
-    while rest := stream.read(CHUNK):  # type: ignore[union-attr]
+    while rest := stream.read(CHUNK):
         if rest.strip(b"\0"):
             raise tarfile.ReadError("a header within it cannot be read")
         zeros += len(rest)

@@ -124,7 +124,8 @@ def test_layer_local_gradients_are_those_of_the_summed_loss(loss):
     local = gradients(student, loss=loss)
     seen = []
 
-    def record(layer, q, k, v, mask, x):
+    def record(layer, given):
+        q, k, v, mask, _ = given
         seen.append((layer.attention, q, k, v))
         return softmax_rows(q, k, mask) @ v, None
 
