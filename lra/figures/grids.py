@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from lra.figures import style as look
 from lra.looks import WORDS
+from lra.report.cell import Cell
 from lra.report.grids import DARK, LIGHT, MIXED, Grid, colour_of_cell, ink_on, scale_of
-from lra.report.table import Table, is_mixed, mark_of, text_of
+from lra.report.table import Table
 
 
 def across_page(grids: Sequence[Grid]) -> int:
@@ -40,7 +40,7 @@ def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) ->
         ):
             cell = grid.cells.get((row, value))
             if cell is not None:
-                scores[y, x] = np.nan if is_mixed(cell) else cell["score"]
+                scores[y, x] = np.nan if cell.mixed else cell.score
             _write_cell(axes, x, y, cell, (worst, best), crowded=len(grid.columns) > 8)
         axes.set_facecolor(MIXED)
         picture = axes.pcolormesh(scores, edgecolors="w", linewidth=1.5, **scale)
@@ -67,7 +67,7 @@ def draw_grids(grids: Sequence[Grid], figure: Any, table: Table, column: str) ->
 
 
 def _write_cell(
-    axes: Any, x: int, y: int, cell: pd.Series | None, scale: tuple[float, float], *, crowded: bool
+    axes: Any, x: int, y: int, cell: Cell | None, scale: tuple[float, float], *, crowded: bool
 ) -> None:
     """The numbers of a cell; a cell without a run is hatched, so that it is not taken for a low
     one."""
@@ -81,9 +81,8 @@ def _write_cell(
         axes.annotate(said, middle, (0, 0), color=look.NOTE, fontsize=7.5, bbox=box, **place)
         return
     place["color"] = ink_on(colour_of_cell(cell, scale))
-    shown = f"{text_of(cell)} {mark_of(cell)}".strip()
-    mean, _, rest = shown.partition(" leapt: " if is_mixed(cell) else " ")
-    weight = "bold" if cell["best"] else "normal"
+    mean, _, rest = cell.marked.partition(" leapt: " if cell.mixed else " ")
+    weight = "bold" if cell.best else "normal"
     if crowded:  # the title has the number of seeds
         axes.annotate(mean, middle, (0, 0), fontsize=7, fontweight=weight, **place)
         return

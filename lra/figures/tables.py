@@ -21,11 +21,12 @@ from lra.figures.effects import write_agreement, write_effects
 from lra.figures.grids import across_page, draw_grids
 from lra.figures.rungs import write_rungs
 from lra.looks import in_words
+from lra.report.cell import all_of, each
 from lra.report.commands import study_of
 from lra.report.grids import Grid, grids_of
 from lra.report.names import names_of
 from lra.report.notes import conditions
-from lra.report.table import Table, is_mixed, mark_of, of_both_kinds, text_of
+from lra.report.table import Table
 
 POINTS = 4  # of a curve, at least
 CURATED = ("softmax", "hedgehog", "linear", "rff", "luna")  # methods named where many are
@@ -114,12 +115,12 @@ def scores(figure: Any, table: Table, column: str) -> None:
     cells, axes = table.column(column).sort_values("score", kind="stable"), figure.subplots()
     looks = _looks(table, cells.index)
     for y, (row, _, style) in enumerate(looks):
-        cell, colour = cells.loc[row], style["color"]
-        axes.plot(cell["values"], [y] * len(cell["values"]), "|", color=colour, ms=8, alpha=0.7)
-        if not is_mixed(cell):
-            axes.plot(cell["score"], y, marker=style["marker"], color=colour, ms=6)
+        cell, colour = table.cell(row, column), style["color"]
+        axes.plot(cell.values, [y] * len(cell.values), "|", color=colour, ms=8, alpha=0.7)
+        if not cell.mixed:
+            axes.plot(cell.score, y, marker=style["marker"], color=colour, ms=6)
         axes.annotate(
-            f"{text_of(cell)} {mark_of(cell)}",
+            f"{cell.text} {cell.mark}",
             (1.02, y),
             va="center",
             xycoords=axes.get_yaxis_transform(),
@@ -138,9 +139,9 @@ def scores(figure: Any, table: Table, column: str) -> None:
 def compute(figure: Any, table: Table, column: str) -> None:
     """Accuracy against forward FLOPs."""
     cells, axes = table.column(column), figure.subplots()
-    mixed = of_both_kinds(cells)
-    for _, cell in cells[mixed].iterrows():  # no run is near their mean
-        axes.plot([cell["gflops"]] * cell["seeds"], cell["values"], "_", color=look.OTHERS, ms=8)
+    mixed = all_of(cells, "mixed")
+    for cell in each(cells[mixed]):  # no run is near their mean
+        axes.plot([cell.gflops] * cell.seeds, cell.values, "_", color=look.OTHERS, ms=8)
     cells = cells[~mixed]
     numbers = cells[["gflops", "score", "deviation"]].fillna(0).to_numpy()
     looks = _looks(table, cells.index)
@@ -194,7 +195,7 @@ def by_column(figure: Any, table: Table, _: str) -> None:
     xs = pd.Series({c: float(c.partition("=")[2]) for c in table.columns})
     for row in table.rows.index:
         cells = table.cells.loc[row].reindex(table.columns).dropna(subset="score")
-        mixed = of_both_kinds(cells)
+        mixed = all_of(cells, "mixed")
         for column, values in cells.loc[mixed, "values"].items():  # no run is near their mean
             axes.plot([xs[column]] * len(values), values, "_", color=look.OTHERS, ms=8)
         cells = cells[~mixed]

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from lra.base.errors import UserError
+from lra.report.cell import Cell
 from lra.report.stats import LEVEL, half_width
 from lra.report.study import Fact, Study, line_of
 from lra.report.versus import paired_tests
@@ -65,7 +65,7 @@ def welch(
     from scipy.special import stdtr, stdtrit
 
     what, a, b = _two_sides(study, table, (row, than), column)
-    sides = [np.array([score for cell in side for score in cell["values"]]) for side in (a, b)]
+    sides = [np.array([score for cell in side for score in cell.values]) for side in (a, b)]
     error = [float(side.var(ddof=1)) / len(side) for side in sides]
     total = sum(error)
     freedom = total**2 / sum(e**2 / (len(s) - 1) for e, s in zip(error, sides, strict=True))
@@ -86,7 +86,7 @@ def paired(study: Study, table: str, row: str, than: str, column: str = "") -> F
     """Two rows with the same seeds, seed by seed: the mean difference, low and high of Student's
     95 % interval; not corrected. Of a pair of rows alone, where `effect` averages several."""
     what, (a,), (b,) = _two_sides(study, table, (row, than), column)
-    sides = [dict(zip(cell["seed"], cell["values"], strict=True)) for cell in (a, b)]
+    sides = [dict(zip(cell.seed, cell.values, strict=True)) for cell in (a, b)]
     if sides[0].keys() != sides[1].keys():
         raise UserError(f"{what} have different seeds")
     differences = [score - sides[1][seed] for seed, score in sides[0].items()]
@@ -102,11 +102,11 @@ def _interval(fields: Mapping[str, Any], mean: str = "difference") -> str:
 
 def _two_sides(
     study: Study, table: str, names: tuple[str | Sequence[str], ...], column: str
-) -> tuple[str, list[pd.Series], list[pd.Series]]:
+) -> tuple[str, list[Cell], list[Cell]]:
     """What is compared in words, and the cells of each side, at least two seeds."""
     rows = [[side] if isinstance(side, str) else [*side] for side in names]
     a, b = ([study.cell(table, row, column)[2] for row in side] for side in rows)
     what = f"{' and '.join(', '.join(side) for side in rows)} in {table}"
-    if min(sum(cell["seeds"] for cell in side) for side in (a, b)) < 2:
+    if min(sum(cell.seeds for cell in side) for side in (a, b)) < 2:
         raise UserError(f"{what}: a test needs two seeds of each row")
     return what, a, b

@@ -18,7 +18,7 @@ from lra.report.names import heading, names_of
 from lra.report.overview import ORDER, Task, methods_of, tasks_of
 from lra.report.render import spelt_state
 from lra.report.stats import LEVEL
-from lra.report.table import Table, mark_of, noise_of, on_dev_of, text_of
+from lra.report.table import Table, on_dev_of
 from lra.report.words import answered
 from lra.results.record import Record
 
@@ -163,22 +163,21 @@ def _cell(table: Table, row: str, column: str, chart: Chart) -> dict[str, Any] |
     least that the standard deviation of its scores can be."""
     if (row, column) not in table.cells.index:
         return None
-    cell = table.cells.loc[(row, column)]
-    shown: dict[str, Any] = {"text": text_of(cell), "mark": mark_of(cell)}
-    if not cell["runs"]:  # the teacher of conversions
-        return shown | {"score": round(cell["score"], 2)}
-    digits = int(cell["digits"])
-    shown["runs"] = [chart.run(record, digits) for record in cell["records"]]
-    shown["best"] = 1 if cell["best"] else None
-    shown["leapt"] = none_if_nan(cell["leapt"])
-    shown["p"] = none_if_nan(cell["p"], 5)
-    shown["needs"] = none_if_nan(cell["needs"])
-    shown["noise"] = none_if_nan(noise_of(cell), 3)
+    cell = table.cell(row, column)
+    shown: dict[str, Any] = {"text": cell.text, "mark": cell.mark}
+    if not cell.runs:  # the teacher of conversions
+        return shown | {"score": round(cell.score, 2)}
+    shown["runs"] = [chart.run(record, cell.digits) for record in cell.records]
+    shown["best"] = 1 if cell.best else None
+    shown["leapt"] = none_if_nan(cell.leapt)
+    shown["p"] = none_if_nan(cell.p, 5)
+    shown["needs"] = none_if_nan(cell.needs)
+    shown["noise"] = none_if_nan(cell.of_redrawn_examples(), 3)
     if table.costs:
-        shown["parameters"] = round(cell["parameters"])
-        shown["gflops"] = round(float(cell["gflops"]), 6)
-        shown["state"] = spelt_state(cell["state"])
-        shown["compute"] = cell["compute"]
+        shown["parameters"] = round(cell.parameters)
+        shown["gflops"] = round(float(cell.gflops), 6)
+        shown["state"] = spelt_state(cell.state)
+        shown["compute"] = cell.compute
     return {key: value for key, value in shown.items() if value is not None and value != ""}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from lra.base.digests import digest
+from lra.report.cell import Cell
 from lra.report.notes import conversion_notes
 from lra.report.published import published_score
 from lra.report.rows import NAMES, rows_and_scores, with_published
@@ -59,7 +60,8 @@ def _table_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     teacher = first["stages.teacher.score"].astype(float)
     floor = first["floor"]
     control = runs.loc[runs["attention"] == "softmax", "row"]
-    cells = pd.concat([_cells_of_teacher(teacher, floor), cells_of(runs, {*control})])
+    cells = cells_of(runs, {*control})
+    cells = pd.concat([_cells_of_teacher(teacher, floor)[cells.columns], cells])
     cells = with_published(cells, kind)
 
     # What is left of the teacher, for rows that have learned something.
@@ -102,27 +104,22 @@ def _cells_of_teacher(scores: pd.Series, floor: pd.Series) -> pd.DataFrame:
     """The teacher's score on each task as a cell like those of `cells_of`: one value and no run, so
     that it is shown above the others and takes no part in comparisons."""
     cells = {
-        (TEACHER, task): {
-            "score": score,
-            "floor": floor[task],
-            "task": task,
-            "method": "teacher",
-            "attention": "softmax",
-            "options": {},
-            "digits": 1,
-            "sign": 1,
-            "seeds": 0,
-            "learned": True,
-            "best": False,
-            "worse": False,
-            "record": None,
-            "values": [score],
-            "runs": [],
-        }
+        (TEACHER, task): Cell(
+            attention="softmax",
+            method="teacher",
+            options={},
+            task=task,
+            score=score,
+            values=[score],
+            floor=floor[task],
+            digits=1,
+            sign=1,
+            runs=[],
+        )
         for task, score in scores.items()
     }
     index = pd.MultiIndex.from_tuples(cells, names=["row", "column"])
-    return pd.DataFrame([*cells.values()], index)
+    return pd.DataFrame([*map(vars, cells.values())], index)
 
 
 def _recovery(scores: pd.DataFrame, teacher: pd.Series, floor: pd.Series) -> pd.DataFrame:

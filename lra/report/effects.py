@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from lra.base.errors import UserError
+from lra.report.columns import Use, used_as
 from lra.report.stats import half_width, rank_correlation
 from lra.report.table import Table, is_option, pairs_of, short_name, sortable
 from lra.results.frame import usual_of
@@ -19,7 +20,7 @@ from lra.settings.presets import AROUND
 
 BASES = ("softmax", "none", "sum")  # the others are compared with these, else the usual or smallest
 # Settings that may differ in every table.
-SHARED = (*(f"attention.{name}" for name in AROUND), "pretrain.name", "processes")
+SHARED = (*(f"attention.{name}" for name in AROUND), *used_as(Use.row))
 LEAST = 5  # methods, for a rank correlation
 AVERAGED = 3  # pairs of rows, for a line that averages several
 MATCHED = ["task", "seed", "tried"]  # two runs of a pair share them; rates tried are a choice

@@ -8,19 +8,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
 from lra.base.code import UNKNOWN
 from lra.base.errors import UserError, nearest
+from lra.report.cell import Cell, all_of, each, rounded
 from lra.report.published import published as read_published
 from lra.report.rungs import EXAMPLES, RULE, WORDS
 from lra.report.specs import select, taken
 from lra.report.study import Fact, Study
-from lra.report.table import Table, mark_of, on_dev_of, rounded, text_of
+from lra.report.table import Table, on_dev_of
 from lra.results.record import first_finished
 
 RECOVERY = "mean of ratios"  # of a table of conversions
-# Fields of a cell that not every table has.
 OF_CELL = ("p", "floor", "rule", "gflops", "parameters", "state", "dead", "published")
 
 
@@ -28,20 +26,19 @@ def cell(study: Study, table: str, row: str, column: str = "") -> Fact:
     """One cell: score, deviation, seeds, the least and the largest, a list of all seeds, its mark,
     p, the floor and the best rule, costs, what was published, the steps of its leaps."""
     found, column, cell = study.cell(table, row, column)
-    values, digits = [*cell["values"]], cell["digits"]
-    text, mark = text_of(cell).removesuffix(f" ({cell['seeds']})"), mark_of(cell)
+    text = cell.text.removesuffix(f" ({cell.seeds})")
     fields = {
-        "score": cell["score"],
-        "deviation": cell["deviation"],
-        "seeds": int(cell["seeds"]),
-        "least": min(values),
-        "largest": max(values),
-        "list": ", ".join(rounded(value, digits) for value in values),
-        "mark": mark,
-        "marked": f"{text} {mark}".strip(),
-        "best": bool(cell["best"]),
-        "worse": bool(cell["worse"]),
-        **{name: cell.get(name, math.nan) for name in OF_CELL},
+        "score": cell.score,
+        "deviation": cell.deviation,
+        "seeds": cell.seeds,
+        "least": min(cell.values),
+        "largest": max(cell.values),
+        "list": ", ".join(rounded(value, cell.digits) for value in cell.values),
+        "mark": cell.mark,
+        "marked": f"{text} {cell.mark}".strip(),
+        "best": cell.best,
+        "worse": cell.worse,
+        **{name: getattr(cell, name) for name in OF_CELL},
     }
     fields |= leaps_of([cell])
     if RECOVERY in found.rows:
@@ -69,7 +66,7 @@ def cells(
     cells = found.column(column)
     cells = cells.loc[[*rows]] if rows else cells.drop(index=[*without])
     seeds = [score for values in cells["values"] for score in values]
-    began = [leaps_of([cell])["leapt"] > 0 for _, cell in cells.iterrows()]
+    began = [leaps_of([cell])["leapt"] > 0 for cell in each(cells)]
     fields = {
         "number": len(cells),
         "methods": cells["attention"].nunique(),
@@ -80,7 +77,7 @@ def cells(
         "largest_seed": max(seeds),
         "runs": len(seeds),
         "worse": int(cells["worse"].sum()),
-        "ruled": int((cells.apply(mark_of, axis=1) == "∅").sum()),
+        "ruled": int((all_of(cells, "mark") == "∅").sum()),
         "fewest_seeds": int(cells["seeds"].min()),
         "most_seeds": int(cells["seeds"].max()),
         "least_deviation": cells["deviation"].min(),
@@ -88,7 +85,7 @@ def cells(
     }
     if "dead" in cells:
         fields |= {"least_dead": cells["dead"].min(), "largest_dead": cells["dead"].max()}
-    fields |= leaps_of([cell for _, cell in cells.iterrows()])
+    fields |= leaps_of([*each(cells)])
     return Fact(f"{table}, {column}", fields)
 
 
@@ -111,12 +108,12 @@ def _on_rung(table: Table, rung: str) -> Fact:
     return Fact(f"{name}, {rung}", fields)
 
 
-def leaps_of(cells: Sequence[pd.Series]) -> dict[str, Any]:
+def leaps_of(cells: Sequence[Cell]) -> dict[str, Any]:
     """How many runs came a third of the way from the constant answer to the best rule, on dev; the
     first and the last step at which one did; `leaps` says it in words; how many of them came two
     thirds of the way, how many never did, and how many steps the slowest of those that did took."""
     thirds, later = (
-        [text for cell in cells for text in str(cell.get(name, "")).split()]
+        [text for cell in cells for text in getattr(cell, name).split()]
         for name in ("steps_to_third", "steps_to_two_thirds")
     )
     steps = [int(text) for text in thirds if text != "never"]

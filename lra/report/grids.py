@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from lra.report.table import Table, is_mixed, mark_of, pairs_of, short_name, sortable, text_of
+from lra.report.cell import Cell, each
+from lra.report.table import Table, pairs_of, short_name, sortable
 
 # The colours of the lowest and of the highest score. Their lightness alone tells them apart, so
 # that nobody needs to see hues, and a print in grey says the same.
@@ -25,7 +26,7 @@ class Grid:
     across: str
     column: str  # a task, or a value of the setting that the table's columns are
     others: str  # what else tells these rows from others of the table, else empty
-    cells: dict[tuple[str, str], pd.Series]  # of (down, across), as in Table.cells
+    cells: dict[tuple[str, str], Cell]  # of (down, across)
     rows: list[str]  # the values of `down` in order
     columns: list[str]
 
@@ -38,8 +39,8 @@ class Grid:
         index = pd.Index([f"{self.down}={row}" for row in self.rows], name="")
         return pd.DataFrame(lines, index, [f"{self.across}={column}" for column in self.columns])
 
-    def _text(self, cell: pd.Series | None) -> str:
-        return MISSING if cell is None else f"{text_of(cell)} {mark_of(cell)}".strip()
+    def _text(self, cell: Cell | None) -> str:
+        return MISSING if cell is None else cell.marked
 
 
 def grids_of(table: Table) -> Iterator[Grid]:
@@ -73,12 +74,12 @@ def _placed(
     cells: pd.DataFrame,
 ) -> Grid:
     downs, acrosses = (sorted({*values}, key=sortable) for values in zip(*keys, strict=True))
-    by_key = zip(keys, cells.iterrows(), strict=True)
+    by_key = zip(keys, each(cells), strict=True)
     return Grid(
         *factors,
         column=column,
         others=others,
-        cells={(str(down), str(across)): cell for (down, across), (_, cell) in by_key},
+        cells={(str(down), str(across)): cell for (down, across), cell in by_key},
         rows=[*map(str, downs)],
         columns=[*map(str, acrosses)],
     )
@@ -116,14 +117,14 @@ def scale_of(grids: Iterable[Grid]) -> tuple[float, float]:
     """The scores at the ends of the colours, the worst and the best. The score of one answer to
     everything is among them: a scale of the cells alone would make a landscape of any noise."""
     cells = [cell for grid in grids for cell in grid.cells.values()]
-    scores = pd.Series([n for cell in cells for n in (cell["score"], cell["floor"])], dtype=float)
+    scores = pd.Series([n for cell in cells for n in (cell.score, cell.floor)], dtype=float)
     worst, best = scores.min(), scores.max()
-    return (worst, best) if cells[0]["sign"] > 0 else (best, worst)
+    return (worst, best) if cells[0].sign > 0 else (best, worst)
 
 
-def colour_of_cell(cell: pd.Series, scale: tuple[float, float]) -> str:
+def colour_of_cell(cell: Cell, scale: tuple[float, float]) -> str:
     """That of its mean; grey, where its seeds are of two kinds and none is near that."""
-    return MIXED if is_mixed(cell) else colour_of(cell["score"], scale)
+    return MIXED if cell.mixed else colour_of(cell.score, scale)
 
 
 def colour_of(score: float, scale: tuple[float, float]) -> str:

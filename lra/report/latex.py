@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from lra.base.errors import one_line
+from lra.report.cell import MOST_LISTED, all_of, rounded
 from lra.report.names import heading, names_of
 from lra.report.notes import scored_by
 from lra.report.render import GENERATED, markdown, to_csv, wide
-from lra.report.table import MOST_LISTED, Table, is_mixed, mark_of, rounded
+from lra.report.table import Table
 
 TEX = str.maketrans(
     {
@@ -123,14 +124,14 @@ def _said(table: Table, seeds: pd.Series, usual: int) -> Iterator[str]:
     over = f"{usual} seed{'s' if usual > 1 else ''}{other}"
     scores = scored_by(table.runs) if table.costs else "Scores in % on dev"
     yield f"Caption: {scores}, mean and sample standard deviation over {over}."
-    marks = {*table.cells.apply(mark_of, axis=1)}
+    marks = {*all_of(table.cells, "mark")}
     if table.cells["best"].any():
         yield "Bold: the best mean of its column."
     if "↓" in marks:
         yield "Down arrow: shown to be worse than the best row."
     if "∅" in marks:
         yield "Empty set: no better than the best simple rule."
-    if table.cells.apply(is_mixed, axis=1).any():
+    if all_of(table.cells, "mixed").any():
         yield "Where seeds are of two kinds, all are listed: no run is near their mean."
 
 
@@ -142,22 +143,20 @@ def _score(table: Table, row: str, column: str, usual: int) -> str:
         return "--" if pd.isna(value) else f"{value:.1f}"
     if (row, column) not in table.cells.index:
         return "--"
-    cell = table.cells.loc[(row, column)]
-    digits, mark = cell["digits"], {"∅": r"$^{\emptyset}$", "↓": r"$^{\downarrow}$"}
-    if is_mixed(cell):
-        shown = [
-            rounded(value, digits)
-            for value in sorted(cell["values"], reverse=bool(cell["sign"] < 0))
-        ]
+    cell = table.cell(row, column)
+    mark = {"∅": r"$^{\emptyset}$", "↓": r"$^{\downarrow}$"}.get(cell.mark, "")
+    if cell.mixed:
+        ordered = sorted(cell.values, reverse=cell.sign < 0)
+        shown = [rounded(value, cell.digits) for value in ordered]
         shown = shown if len(shown) <= MOST_LISTED else [shown[0], "...", shown[-1]]
-        return ", ".join(shown) + mark.get(mark_of(cell), "")
-    text = rounded(cell["score"], digits)
-    text = rf"\textbf{{{text}}}" if cell["best"] else text
-    if pd.notna(cell["deviation"]):
-        text += rf"\,{{\small$\pm$\,{rounded(cell['deviation'], digits)}}}"
-    if cell["seeds"] not in (0, usual):
-        text += f" ({cell['seeds']})"
-    return text + mark.get(mark_of(cell), "")
+        return ", ".join(shown) + mark
+    text = rounded(cell.score, cell.digits)
+    text = rf"\textbf{{{text}}}" if cell.best else text
+    if pd.notna(cell.deviation):
+        text += rf"\,{{\small$\pm$\,{rounded(cell.deviation, cell.digits)}}}"
+    if cell.seeds not in (0, usual):
+        text += f" ({cell.seeds})"
+    return text + mark
 
 
 def _best(table: Table, column: str) -> str:

@@ -9,13 +9,11 @@ import pandas as pd
 
 from lra.base.errors import one_line
 from lra.report import stats
+from lra.report.cell import all_of, each, rounded
 from lra.report.table import (
     LEAST_DEAD,
     Table,
-    mark_of,
-    of_both_kinds,
     pairs_of,
-    rounded,
     sortable,
 )
 
@@ -30,7 +28,7 @@ def brief(table: Table) -> list[str]:
     """Two lines for a terminal: what the numbers are, and what their marks say. The notes of the
     table have all of it."""
     scores = scored_by(table.runs) if table.costs else "Scores in % on dev"
-    marks = {*table.cells.apply(mark_of, axis=1)}
+    marks = {*all_of(table.cells, "mark")}
     said = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
     without = [c for c in table.columns if table.rules.empty or table.rules[c].isna().all()]
     if table.costs and without:
@@ -76,7 +74,7 @@ def training_notes(table: Table) -> Iterator[str]:
             "(causal); steps, speed and budget are those of the training on labels."
             + (f" {shared} of these runs share a pretrained network." if shared else "")
         )
-    if table.cells.apply(mark_of, axis=1).eq("∅").any():
+    if all_of(table.cells, "mark").eq("∅").any():
         yield f"{FLOOR}."
     if n := len(table.taken) - len(table.taken.drop_duplicates(["identity", "code", "seed"])):
         yield f"{n} repeated runs (rerun=true) are not shown: the first to finish counts."
@@ -137,7 +135,7 @@ def comparisons(table: Table) -> Iterator[str]:
             yield stats.LEAPS.format(column=column)
         if limit := limit_between_kinds(cells):
             yield stats.KINDS.format(column=column, limit=limit)
-    if table.spec.effects and of_both_kinds(table.cells).any():
+    if table.spec.effects and all_of(table.cells, "mixed").any():
         yield "Effects leave out rows with seeds of both kinds."
     if (seeds < stats.LEAST_SEEDS).any():
         yield stats.FEW.capitalize()
@@ -158,8 +156,8 @@ def limit_between_kinds(cells: pd.DataFrame) -> str:
     of_two_kinds = cells[cells["limit"].notna()]
     if of_two_kinds.empty:
         return ""
-    first = of_two_kinds.iloc[0]
-    return rounded(first["sign"] * first["limit"], first["digits"])
+    first = next(each(of_two_kinds))
+    return rounded(first.sign * first.limit, first.digits)
 
 
 def _column_note(table: Table, column: str) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lra.looks import FAMILIES, OTHER, family_of, look_of, members
+from lra.report.cell import Cell, each, rounded
 from lra.report.names import task_name
-from lra.report.table import Table, best_rule, rounded
+from lra.report.table import Table, best_rule
 from lra.report.trainings import FIVE
 from lra.results.frame import usual_of
 from lra.results.record import Record
@@ -62,12 +63,12 @@ def _usual(cells: pd.DataFrame) -> str:
     """Choose one row of a method: the one with the fewest unusual options, then the one with most
     seeds. Never the best by score: that would flatter methods with many rows."""
 
-    def unusual(cell: pd.Series) -> int:
-        usual = usual_of(cell["record"])
-        options = {k: v for k, v in cell["options"].items() if k != "code"}
+    def unusual(cell: Cell) -> int:
+        usual = usual_of(cell.records[0])
+        options = {k: v for k, v in cell.options.items() if k != "code"}
         return sum(str(v) != str(usual.get(k)) for k, v in options.items())
 
-    ranked = pd.DataFrame({"unusual": cells.apply(unusual, axis=1), "few": -cells["seeds"]})
+    ranked = pd.DataFrame({"unusual": [*map(unusual, each(cells))], "few": -cells["seeds"]})
     return str(ranked.sort_values(["unusual", "few"], kind="stable").index[0])
 
 
@@ -82,14 +83,13 @@ def findings(tasks: Iterable[Task]) -> list[str]:
         table, column = task.table, task.column
         if table.rules.empty:
             continue
-        cells = [table.cells.loc[(row, column)] for row in task.rows.values()]
-        name = best_rule(table.rules, column, cells[0]["higher_is_better"])
+        cells = [table.cell(row, column) for row in task.rows.values()]
+        name = best_rule(table.rules, column, cells[0].higher_is_better)
         if name is None:
             continue
         best = table.rules.loc[name, column]
         above = sum(
-            all(cell["sign"] * value > cell["sign"] * best for value in cell["values"])
-            for cell in cells
+            all(cell.sign * value > cell.sign * best for value in cell.values) for cell in cells
         )
         said.append(
             f"{task.words}, the benchmark's full budget: {above or 'none'} of {len(cells)} methods "

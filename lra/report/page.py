@@ -23,7 +23,7 @@ from lra.report import overview
 from lra.report.chart import as_json, chart_of
 from lra.report.notes import FLOOR
 from lra.report.render import sections, wide
-from lra.report.table import Table, mark_of, text_of
+from lra.report.table import Table
 
 HERE = Path(__file__).parent
 SCRIPTS = ("static/dataTables.min.js", "figure.js", "explore.js", "page.js")
@@ -84,25 +84,26 @@ def _of_task(task: overview.Task, method: str) -> dict[str, Any]:
     if method not in task.rows:
         return {"text": "not run", "look": "worse", "order": ""}
     place = task.rows[method], task.column
-    return _score(task.table, place, task.table.cells.loc[place])
+    return _score(task.table, place)
 
 
 def _body(table: Table) -> pd.DataFrame:
     """The table as texts; its scores as what `_score` says of them."""
     body = wide(table).apply(lambda column: column.str.strip("–")).astype(object)
-    for place, cell in table.cells.iterrows():
-        body.at[place] = _score(table, place, cell)
+    for place in table.cells.index:
+        body.at[place] = _score(table, place)
     return body
 
 
-def _score(table: Table, place: tuple[str, str], cell: pd.Series) -> dict[str, Any]:
+def _score(table: Table, place: tuple[str, str]) -> dict[str, Any]:
     """Text, number to sort by, look, words for a screen reader, and the place in the data."""
-    shown = {"text": f"{text_of(cell)} {mark_of(cell)}".strip(), "order": round(cell["score"], 4)}
-    if not cell["runs"]:  # the teacher of conversions
-        return shown
     row, column = place
-    look, verdict = ("best", "best mean") if cell["best"] else VERDICTS[mark_of(cell)]
-    end = f" seed{'s' if cell['seeds'] > 1 else ''}, {verdict}"
-    words = text_of(cell).replace("±", "plus minus").replace(" (", ", ").replace(")", end)
+    cell = table.cell(row, column)
+    shown = {"text": cell.marked, "order": round(cell.score, 4)}
+    if not cell.runs:  # the teacher of conversions
+        return shown
+    look, verdict = ("best", "best mean") if cell.best else VERDICTS[cell.mark]
+    end = f" seed{'s' if cell.seeds > 1 else ''}, {verdict}"
+    words = cell.text.replace("±", "plus minus").replace(" (", ", ").replace(")", end)
     at = table.spec.name, table.rows.index.get_loc(row), table.columns.index(column)
     return shown | {"look": look, "words": words.strip(", "), "at": " ".join(map(str, at))}

@@ -34,8 +34,8 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from lra.base.errors import UserError, refuse_steering
 from lra.report import between, facts
+from lra.report.cell import rounded
 from lra.report.study import Fact, Study
-from lra.report.table import rounded
 
 FOLDER = "pages"
 ABOVE = "above"  # within it: pages of the folder above the results

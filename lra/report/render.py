@@ -10,16 +10,13 @@ import pandas as pd
 
 from lra.base.errors import csv_text, escape_md
 from lra.report import rungs
+from lra.report.cell import CSV, Cell, all_of, each, rounded
 from lra.report.rows import beside
 from lra.report.stats import LEVEL
 from lra.report.table import (
     LEAST_DEAD,
     Table,
-    mark_of,
-    of_both_kinds,
     pairs_of,
-    rounded,
-    text_of,
 )
 from lra.results.record import Record
 
@@ -64,44 +61,6 @@ RULES = (
     "What rules score on the test examples, fitted to the training examples (lra data baseline). A "
     "rule reads what its last column says and no more; it is no attention, and not ranked."
 )
-CSV_COLUMNS = (
-    "table",
-    "row",
-    "attention",
-    "options",
-    "column",
-    "score",
-    "deviation",
-    "seeds",
-    "values",
-    "leapt",
-    "best",
-    "worse",
-    "p",
-    "needs",
-    "floor",
-    "rule",
-    "steps_to_third",
-    "steps_to_two_thirds",
-    "learned",
-    "dead",
-    "parameters",
-    "gflops",
-    "state",
-    "compute",
-    "steps_per_second",
-    "peak_memory_mib",
-    "published",
-    "source",
-    "protocol",
-    "steps_share",
-    "steps",
-    "batch",
-    "data_source",
-    "fingerprint",
-    "revisions",
-    "runs",
-)
 
 
 # ---------------------------------------------------------------------- frames of texts
@@ -111,11 +70,12 @@ def wide(table: Table, escape: Callable[[str], str] = str, bold: str = "{}") -> 
     """The table as texts of a language, a line per row: its cells, of which the best are bold, then
     costs of one column, or summaries."""
 
-    def text(cell: pd.Series) -> str:
-        score, mark = escape(text_of(cell)), mark_of(cell)
-        return (bold.format(score) if cell["best"] else score) + " " * len(mark) + escape(mark)
+    def text(cell: Cell) -> str:
+        score, mark = escape(cell.text), cell.mark
+        return (bold.format(score) if cell.best else score) + " " * len(mark) + escape(mark)
 
-    shown = table.cells.apply(text, axis=1).unstack("column")
+    texts = [text(cell) for cell in each(table.cells)]
+    shown = pd.Series(texts, table.cells.index).unstack("column")
     shown = shown.reindex(index=table.rows.index, columns=table.columns).astype(object).fillna("")
     shown = shown.rename_axis("attention")
     if table.single:
@@ -219,8 +179,10 @@ def markdown(table: Table, results: Path) -> str:
 def _runs(table: Table, results: Path) -> pd.DataFrame:
     """The runs of every cell, with the file of their records."""
     lines = []
-    for (row, column), cell in table.cells[table.cells["runs"].astype(bool)].iterrows():
-        name, place = cell["runs"][0].rpartition("-seed-")[0], cell["record"].path.resolve()
+    for (row, column), cell in zip(table.cells.index, each(table.cells), strict=True):
+        if cell.record is None:  # the teacher of conversions
+            continue
+        name, place = cell.runs[0].rpartition("-seed-")[0], cell.record.path.resolve()
         if place.is_relative_to(results.resolve()):
             name = f"[{name}](../{place.relative_to(results.resolve()).as_posix()})"
         lines.append(
@@ -228,11 +190,11 @@ def _runs(table: Table, results: Path) -> pd.DataFrame:
                 "attention": row,
                 "column": column,
                 "run": name,
-                "seeds": " ".join(map(str, cell["seed"])),
-                "score": " ".join(rounded(v, cell["digits"] + 1) for v in cell["values"]),
-                **({} if table.costs else {"stages": "; ".join(map(_stages, cell["records"]))}),
-                "data": "not recorded" if pd.isna(cell["fingerprint"]) else cell["fingerprint"],
-                "revision": cell["revisions"],
+                "seeds": " ".join(map(str, cell.seed)),
+                "score": " ".join(rounded(v, cell.digits + 1) for v in cell.values),
+                **({} if table.costs else {"stages": "; ".join(map(_stages, cell.records))}),
+                "data": "not recorded" if pd.isna(cell.fingerprint) else cell.fingerprint,
+                "revision": cell.revisions,
             }
         )
     lines.sort(key=lambda line: table.rows.index.get_loc(line["attention"]))
@@ -259,20 +221,24 @@ def grid(frame: pd.DataFrame) -> str:
 
 def to_csv(table: Table, results: Path) -> str:
     """A line per cell, with everything that is shown of it."""
-    cells = table.cells.reset_index().rename(columns={"data.source": "data_source"})
+    cells = table.cells.copy()
+    mixed = all_of(cells, "mixed")
+    cells.loc[mixed, ["score", "deviation"]] = math.nan  # no run is near their mean
+    cells = cells.reset_index()
     places = {name: i for i, name in enumerate([*table.rows.index, *table.columns])}
     cells = cells.sort_values(["row", "column"], key=lambda names: names.map(places))
     cells["table"] = table.spec.name
-    cells.loc[of_both_kinds(cells), ["score", "deviation"]] = math.nan  # no run is near their mean
     cells["values"] = [
-        " ".join(rounded(score, cell["digits"] + 1) for score in cell["values"])
-        for _, cell in cells.iterrows()
+        " ".join(rounded(score, digits + 1) for score in scores)
+        for scores, digits in zip(cells["values"], cells["digits"], strict=True)
     ]
     cells["options"] = cells["options"].map(pairs_of)
     cells["runs"] = cells["runs"].map(" ".join)
     if table.costs:
         cells["steps_share"] = cells["steps_share"].map("{:g}".format)
-    cells = cells[[c for c in CSV_COLUMNS if c in cells]]
+    columns = ["table", "row", *CSV]
+    columns.insert(columns.index("options") + 1, "column")
+    cells = cells[[c for c in columns if c in cells]]
     cells = cells.map(lambda value: csv_text(value) if isinstance(value, str) else value)
     dtypes = {
         "seeds": "Int64",

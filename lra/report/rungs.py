@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lra.report.table import Table, rounded
+from lra.report.cell import rounded
+from lra.report.table import Table
 from lra.results.record import Record
 
 EXAMPLES = "examples"
@@ -87,8 +88,8 @@ def _by_place(table: Table, column: str, line: Mapping[str, Any]) -> Groups | No
 def _rungs_of(table: Table, column: str, groups: Groups) -> pd.DataFrame:
     names = groups.names
     made = {EXAMPLES: groups.examples.astype(float)}
-    for row, cell in table.column(column).iterrows():
-        shares = [_shares(record, groups.of, len(names)) for record in cell["records"]]
+    for row, records in table.column(column)["records"].items():
+        shares = [_shares(record, groups.of, len(names)) for record in records]
         if known := [share for share in shares if share is not None]:
             made[str(row)] = np.mean(known, axis=0)
     if len(made) == 1:

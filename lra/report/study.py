@@ -14,6 +14,7 @@ import pandas as pd
 
 from lra.base.errors import UserError, nearest
 from lra.data import hunt, rules
+from lra.report.cell import Cell
 from lra.report.table import Table
 
 KEPT = {rules.FILE: rules.read_scores, hunt.FILE: hunt.read_hunts}  # with a digest for each line
@@ -64,14 +65,14 @@ class Study:
             raise UserError(f"{table} has no column '{column}'{nearest(column, columns)}")
         return found, column
 
-    def cell(self, table: str, row: str, column: str) -> tuple[Table, str, pd.Series]:
+    def cell(self, table: str, row: str, column: str) -> tuple[Table, str, Cell]:
         """A table, its column, and what the row has there."""
         found, column = self.column(table, column)
         if row not in found.rows.index:
             raise UserError(f"{table} has no row '{row}'{nearest(row, found.rows.index)}")
         if (row, column) not in found.cells.index:
             raise UserError(f"{table} has nothing of the row '{row}' in the column '{column}'")
-        return found, column, found.cells.loc[(row, column)]
+        return found, column, found.cell(row, column)
 
     def lines(self, file: str, where: Mapping[str, Any]) -> pd.DataFrame:
         """The lines of a CSV or JSON Lines file of the folder that meet all conditions."""

@@ -7,7 +7,6 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import numpy as np
@@ -15,27 +14,11 @@ import pandas as pd
 
 from lra.base.errors import UserError
 from lra.report import stats
+from lra.report.cell import Cell, Role, aggregate, each
 from lra.report.leaps import Kinds, two_kinds
 from lra.report.specs import TableSpec
 
 LEAST_DEAD = 0.05  # percent of queries: what is printed as 0.1
-PARTS = (
-    "attention",
-    "model",
-    "protocol",
-    "task",
-    "pretrain",
-    "steps_share",
-    "precision",
-    "processes",
-    "optimizer",
-    "schedule",
-    "callbacks",
-)
-OF_METRIC = ("title", "unit", "digits", "higher_is_better")
-MOST_LISTED = 5  # seeds of two kinds; of more their ranges are shown
-COSTS = ("parameters", "flops", "steps_per_second", "peak_memory_mib")  # means over a cell's runs
-SHARED = ("attention", "options", "method", "task", "examples", "floor", "fingerprint", "record")
 
 
 @dataclasses.dataclass
@@ -44,7 +27,7 @@ class Table:
 
     rows:  a line per row in the order shown, by label: attention, options (a dict), the summaries,
            coverage (3/5: how many columns of the summary it has)
-    cells: a line per cell, by (row, column): see `cells_of`; attention and options of its row
+    cells: a line per cell, by (row, column), with columns of `Cell` (cell.py)
     runs:  a line per run shown, with its row and column; otherwise as in docs/python.md
     """
 
@@ -88,6 +71,9 @@ class Table:
         cells = self.cells.xs(name, level="column")
         return cells.reindex([row for row in self.rows.index if row in cells.index])
 
+    def cell(self, row: str, column: str) -> Cell:
+        return next(each(self.cells.loc[[(row, column)]]))
+
 
 def cells_of(
     runs: pd.DataFrame, unranked: Collection[str] = (), known: pd.DataFrame | None = None
@@ -95,25 +81,7 @@ def cells_of(
     """Aggregate the runs of every row and column, and compare with the best of the column among the
     rows that are ranked; `known` are all runs of these settings, in this table or another.
     UserError where runs of a cell differ in more than the seed."""
-    groups = runs.groupby(["row", "column"], sort=False)
-    cells = groups.agg(
-        score=("score", "mean"),
-        deviation=("score", "std"),
-        seeds=("seed", "size"),
-        values=("score", list),
-        seed=("seed", list),
-        runs=("run", list),
-        records=("record", list),
-        revisions=("revision", lambda revisions: " ".join(dict.fromkeys(revisions))),
-        dead=("dead_queries", lambda shares: 100 * shares.mean()),
-        scored=("scored", "first"),
-        noise=("noise", lambda n: n.astype(float).pow(2).mean(skipna=False) ** 0.5),
-        **{name: (name, "mean") for name in COSTS},
-        state=("state", "first"),
-        **{name: (f"metric.{name}", "first") for name in OF_METRIC},
-        identity=("identity", "first"),
-        **{name: (name, "first") for name in SHARED},
-    )
+    cells = aggregate(runs, Role.name, Role.score, Role.verdict, Role.cost, Role.time, Role.source)
     networks = runs.assign(network=runs["identity"] + runs["code"]).groupby(["row", "column"])
     if (mixed := networks["network"].nunique() > 1).any():
         row, column = mixed.idxmax()
@@ -149,7 +117,7 @@ def to_compare(column: pd.DataFrame) -> dict[str, Any]:
     sign = column["sign"].iloc[0]
     return {
         "samples": [[sign * score for score in of_row] for of_row in column["values"]],
-        "noise": [noise_of(cell) for _, cell in column.iterrows()],
+        "noise": [cell.of_redrawn_examples() for cell in each(column)],
     }
 
 
@@ -178,72 +146,11 @@ def _kinds_of(
 def _leapt(column: pd.DataFrame, kinds: Kinds, seeds_of: Mapping[str, list[float]]) -> list[float]:
     """How many seeds of each row leapt; none of a row whose known seeds scatter between."""
     counts = []
-    for _, cell in column.iterrows():
-        all_seeds = [cell["sign"] * score for score in seeds_of[cell["identity"]]]
-        leapt = sum(cell["sign"] * score > kinds.limit for score in cell["values"])
+    for cell in each(column):
+        all_seeds = [cell.sign * score for score in seeds_of[cell.identity]]
+        leapt = sum(cell.sign * score > kinds.limit for score in cell.values)
         counts.append(math.nan if kinds.between(np.array(all_seeds)).any() else float(leapt))
     return counts
-
-
-def of_both_kinds(cells: pd.DataFrame) -> pd.Series:
-    """`is_mixed` of every cell."""
-    return (cells["leapt"] > 0) & (cells["leapt"] < cells["seeds"])
-
-
-def noise_of(cell: pd.Series) -> float:
-    """By how much drawing the test examples again moves the scores of a row. Of records that do not
-    say so the score is taken for a share of right examples."""
-    examples = stats.ANSWERS if pd.isna(cell["examples"]) else cell["examples"]
-    if pd.isna(cell["noise"]):
-        return stats.noise_of_share(cell["score"], examples)
-    if cell["title"] != "accuracy":
-        return float(cell["noise"])
-    answers = examples if pd.isna(cell["scored"]) else cell["scored"]
-    return max(cell["noise"], stats.noise_of_share(0, answers))  # of answers that are all right
-
-
-def text_of(cell: pd.Series) -> str:
-    """`41.0 ± 0.5 (3)`: mean, sample deviation, number of seeds."""
-    if is_mixed(cell):
-        return both_kinds(cell)
-    digits = cell["digits"]
-    spread = "" if pd.isna(cell["deviation"]) else f" ± {rounded(cell['deviation'], digits)}"
-    seeds = f" ({cell['seeds']})" if cell["seeds"] else ""
-    return f"{rounded(cell['score'], digits)}{spread}{seeds}"
-
-
-def is_mixed(cell: pd.Series) -> bool:
-    """Whether its seeds are of two kinds (leaps.py): then no run is near their mean."""
-    return bool(0 < cell.get("leapt", math.nan) < cell["seeds"])
-
-
-def both_kinds(cell: pd.Series) -> str:
-    """`2 of 3 leapt: 17.4, 35.1, 35.5`, or the ranges of many seeds: none is near their mean."""
-    leapt, digits = int(cell["leapt"]), cell["digits"]
-    worst_first = sorted(cell["values"], key=lambda score: cell["sign"] * score)
-    shown = [rounded(score, digits) for score in worst_first]
-    if len(shown) > MOST_LISTED:
-        sides = shown[:-leapt], shown[-leapt:]
-        shown = [f"{side[0]} to {side[-1]}" for side in sides]
-    return f"{leapt} of {cell['seeds']} leapt: {', '.join(shown)}"
-
-
-def rounded(value: float, digits: int) -> str:
-    """Spell a number, ties away from 0: as binary fractions some of them lie below, others above
-    what they say."""
-    if not math.isfinite(value):
-        return str(value)
-    exact = Decimal(repr(round(float(value), 9)))
-    return f"{exact.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP):f}"
-
-
-def mark_of(cell: pd.Series) -> str:
-    """Behind a mean: shown to be worse than the best, or no better than a rule. Where rules are
-    missing, nobody may think that a row without ∅ is better than them: none has it."""
-    sign = cell["sign"]
-    ruled = not cell["learned"] or sign * cell["score"] <= sign * cell.get("rule", math.nan)
-    ruled = ruled and not cell.get("incomplete", False)
-    return "∅" if ruled else "↓" if cell["worse"] else ""
 
 
 # ---------------------------------------------------------------------- which runs share a table

@@ -13,6 +13,8 @@ import pandas as pd
 
 from lra.base.errors import UserError, one_line
 from lra.data.registry import BUILTIN
+from lra.report.cell import Cell, Role, aggregate, all_of, columns_of, each
+from lra.report.columns import PARTS, USES, Use, used_as
 from lra.report.effects import effects
 from lra.report.notes import compute_class, training_notes
 from lra.report.rows import NAMES, rows_and_scores, with_published
@@ -20,13 +22,11 @@ from lra.report.rules import read_rules
 from lra.report.rungs import rungs_of
 from lra.report.specs import TableSpec
 from lra.report.table import (
-    PARTS,
     Table,
     best_rule,
     cells_of,
     differing,
     is_option,
-    of_both_kinds,
     on_dev_of,
     pairs_of,
     refuse_mixtures,
@@ -40,36 +40,7 @@ FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of a
 AVERAGE = "average"  # a column of rows
 SPELT = 3  # where more options than these differ, rows are named by those with unusual values
 
-# Facts that all runs of a table share, and those that its runs in one column share; of the latter
-# the fingerprint covers every option of the data, and `model.` and `protocol.` are all settings
-# with such names. A budget that an attention measures follows from what is varied.
-OF_TABLE = (
-    "protocol.name",
-    "protocol.version",
-    "model",
-    "steps_share",
-    "precision",
-    "compute.budget.reference",
-    "compute.budget.tolerance.parameters",
-    "compute.budget.tolerance.flops",
-)
-FOLLOW = ("compute.budget.parameters", "compute.budget.flops")
-OF_COLUMN = (
-    "data.source",
-    "data.fingerprint",
-    "metric",
-    "select",
-    "stage.examples",
-    "optimizer",
-    "schedule",
-    "callbacks",
-    *FOLLOW,
-)
-NOT_NONE = ("processes", "pretrain.name")  # name a row wherever they are not "none"
-CONDITIONS = ["protocol", "steps_share", "steps", "batch", "data.source"]  # of all runs of a cell
 STEPS_TO = {"steps_to_third": 1 / 3, "steps_to_two_thirds": 2 / 3}  # of the way to the best rule
-MACHINE = ["machine.device", "machine.threads", "machine.processes"]  # of comparable speeds
-TIMES = ["steps_per_second", "peak_memory_mib"]  # shown if all runs of a column had one machine
 
 
 def build(
@@ -95,14 +66,14 @@ def build(
         cells["rule"] = of_cells.map(pd.Series(best, dtype=float))
         cells["incomplete"] = of_cells.isin([*missing])
         for name, share in STEPS_TO.items():
-            cells[name] = [_steps_to(cell, share) for _, cell in cells.iterrows()]
+            cells[name] = [_steps_to(cell, share) for cell in each(cells)]
 
     # An average is over all five tasks; over the values of a setting there is none.
     axis = short_name(spec.columns)
     summaries = () if axis or {*columns}.isdisjoint(FIVE) else (AVERAGE,)
     rows = _rows(cells, columns if axis else FIVE)
     if summaries:  # none of a row with seeds of two kinds
-        rows[AVERAGE] = rows["place"].mask(of_both_kinds(cells).groupby("row").any())
+        rows[AVERAGE] = rows["place"].mask(all_of(cells, "mixed").groupby("row").any())
     table = Table(
         spec=spec,
         columns=columns,
@@ -117,7 +88,7 @@ def build(
     )
     if spec.effects:
         settings = [setting for setting in (*spec.vary, spec.columns) if setting]
-        mixed = cells.index[of_both_kinds(cells)]
+        mixed = cells.index[all_of(cells, "mixed")]
         kept = runs[~pd.MultiIndex.from_frame(runs[["row", "column"]]).isin(mixed)]
         table.effects = effects(kept, settings, spec.together)
     if spec.rungs:
@@ -126,13 +97,13 @@ def build(
     return table
 
 
-def _steps_to(cell: pd.Series, share: float) -> str:
+def _steps_to(cell: Cell, share: float) -> str:
     """The first step at which each run's score on dev had come so far from the constant answer to
     the best rule, or `never`: a run that leaps does so between two such steps."""
-    if pd.isna(cell["rule"]) or pd.isna(cell["floor"]):
+    if pd.isna(cell.rule) or pd.isna(cell.floor):
         return ""
-    score = cell["floor"] + share * (cell["rule"] - cell["floor"])
-    steps = (record.first_step(score) for record in cell["records"])
+    score = cell.floor + share * (cell.rule - cell.floor)
+    steps = (record.first_step(score) for record in cell.records)
     return " ".join("never" if step is None else str(step) for step in steps)
 
 
@@ -159,13 +130,15 @@ def _shown(spec: TableSpec, taken: pd.DataFrame) -> pd.DataFrame:
 
 def _cells(spec: TableSpec, runs: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
     cells = with_published(cells_of(runs, known=known), spec.published)
-    cells = cells.join(runs.groupby(["row", "column"])[CONDITIONS].first())
+    cells = cells.join(aggregate(runs, Role.condition))
     cells["gflops"] = cells["flops"] / 1e9
     cells["compute"] = [compute_class(record["compute"]) for record in cells["record"]]
     # Times are shown where all runs of a column had one machine.
-    machines = runs.groupby("column")[MACHINE].agg(lambda s: s.map(str).nunique()).max(axis=1)
+    machines = (
+        runs.groupby("column")[used_as(Use.machine)].agg(lambda s: s.map(str).nunique()).max(axis=1)
+    )
     untimed = machines.index[(machines > 1) | (not spec.speed)]
-    cells.loc[cells.index.isin(untimed, level="column"), TIMES] = None
+    cells.loc[cells.index.isin(untimed, level="column"), columns_of(Role.time)] = None
     return cells
 
 
@@ -210,11 +183,11 @@ def compared(
     """The facts that all runs of a table share, and those that all runs of a column share."""
     # The options of an attention move no budget.
     moving = [setting for setting in vary if not is_option(setting)]
-    ignored = {choose, *vary, *(FOLLOW if moving else ())}
-    settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in OF_TABLE]
+    ignored = {choose, *vary, *(used_as(Use.budget) if moving else ())}
+    settings = [c for c in runs if c.startswith(("model.", "protocol.")) and c not in USES]
     of_table, of_column = (
         [f for f in facts if f in runs and f not in ignored]
-        for facts in (OF_TABLE, [*OF_COLUMN, *settings])
+        for facts in (used_as(Use.table), [*used_as(Use.column, Use.budget), *settings])
     )
     return of_table, of_column
 
@@ -258,13 +231,14 @@ def _named(spec: TableSpec, runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with the label of their row, and the options that it stands for."""
     names = {}
     asked = {short_name(setting) for setting in spec.vary}
+    always = used_as(Use.row)
     for name, of_method in runs.groupby("attention", sort=False):
         keys = _naming(spec, of_method)
         usual = usual_of(of_method["record"].iloc[0])
-        columns = [c for c in dict.fromkeys([*keys, *NOT_NONE]) if c in runs]
+        columns = [c for c in dict.fromkeys([*keys, *always]) if c in runs]
         for i, run in of_method[columns].to_dict("index").items():
             options = {short_name(k): run.get(k) for k in keys}
-            options |= {short_name(k): run[k] for k in NOT_NONE if run[k] != "none"}
+            options |= {short_name(k): run[k] for k in always if run[k] != "none"}
             shown = {
                 k: v
                 for k, v in options.items()

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from lra.base.errors import UserError
+from lra.report.columns import PARTS
 from lra.report.specs import select
-from lra.report.table import PARTS
 from lra.results.frame import frame_of, options_of, usual_of
 from lra.results.record import Record, load_records
 from lra.runs.folder import RESULT

@@ -13,9 +13,9 @@ import pandas as pd
 import lra
 from lra.figures.style import INK, NOTE, OTHERS, save_figure
 from lra.looks import BLACK, LUNA, look_of
+from lra.report.cell import rounded
 from lra.report.published import published
 from lra.report.rules import read_rules
-from lra.report.table import rounded
 
 FINDING = (
     "On ListOps no efficient Transformer here{} is more than 2.1 points above a rule that reads "

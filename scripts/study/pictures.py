@@ -26,10 +26,11 @@ from lra.figures import style as look
 from lra.figures.bench import costs_of
 from lra.figures.style import INK, NOTE, OTHERS, save_figure
 from lra.looks import LUNA, WORDS, look_of
+from lra.report.cell import all_of, each
 from lra.report.commands import study_of
 from lra.report.names import names_of
 from lra.report.rules import read_rules
-from lra.report.table import Table, is_mixed, of_both_kinds
+from lra.report.table import Table
 
 FINDINGS = {
     "costs": "Four methods recall 94 % or more in less than a tenth of softmax's time: with "
@@ -130,7 +131,7 @@ def costs_and_recall(bench: BenchResult, tables: Tables) -> pd.DataFrame:
     ms[SIGNED] = OF_PUBLISHED * ms[PUBLISHED]
     recall = by_method(tables["recall"], f"pairs={PAIRS}")
     signed = by_method(tables["normalise"], "recall").loc[[SIGNED]]
-    cells = pd.concat([recall.loc[~of_both_kinds(recall)], signed]).drop(AVERAGING)
+    cells = pd.concat([recall.loc[~all_of(recall, "mixed")], signed]).drop(AVERAGING)
     cells = cells[cells.index.isin(ms)]
     return cells.assign(ms=cells.index.map(ms))
 
@@ -145,11 +146,11 @@ def draw_seeds(_: Path, tables: Tables, out: Path) -> list[Path]:
         panels = figure.subplots(1, len(SEEDS), sharey=True, squeeze=False)[0]
         for axes, (key, title) in zip(panels, SEEDS.items(), strict=True):
             for y, name in enumerate(methods):
-                cell = cells[key].loc[name]
-                colour = look_of(cell["attention"]).colour
-                axes.plot(cell["values"], [y] * cell["seeds"], "o", ms=4, mfc="none", color=colour)
-                if not is_mixed(cell):
-                    axes.plot(cell["score"], y, "|", ms=11, mew=1.6, color=colour)
+                cell = next(each(cells[key].loc[[name]].drop(columns="shown")))
+                colour = look_of(cell.attention).colour
+                axes.plot(cell.values, [y] * cell.seeds, "o", ms=4, mfc="none", color=colour)
+                if not cell.mixed:
+                    axes.plot(cell.score, y, "|", ms=11, mew=1.6, color=colour)
             axes.axvline(cells[key]["rule"].iloc[0], color=NOTE, lw=1, ls=":", zorder=1)
             axes.set_title(title)
             axes.set_xlim(0, 104 if key[0] == "recall" else 60)

@@ -21,10 +21,11 @@ from matplotlib.figure import Figure
 from lra.bench.result import BenchResult
 from lra.figures import style, tables
 from lra.looks import look_of
+from lra.report.cell import rounded
 from lra.report.commands import study_of
 from lra.report.names import names_of
 from lra.report.specs import specs
-from lra.report.table import Table, rounded
+from lra.report.table import Table
 from scripts.study import scheme
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lra.report.cell import all_of
 from lra.report.page import page
-from lra.report.table import text_of
 
 from ..synthetic import table, write_run
 from .browser import Browser, available
@@ -50,7 +50,7 @@ def test_the_numbers_are_those_of_the_frame(file: Path):
     frame = table(file.parent / "a").cells
     scores = [score for score, _ in cells[:-1]]  # the last is of the second table
     assert sorted(map(float, scores)) == pytest.approx(sorted(frame["score"]), abs=1e-4)
-    assert {t.rstrip(" ↓") for _, t in cells[:-1]} == set(frame.apply(text_of, axis=1))
+    assert {t.rstrip(" ↓") for _, t in cells[:-1]} == set(all_of(frame, "text"))
     assert 'aria-label="47.0 plus minus 1.0, 3 seeds, shown to be worse"' in text
 
 
