@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -94,35 +95,42 @@ def noting_the_end(folder: RunFolder) -> Iterator[None]:
         raise
 
 
-def carry_out(
-    folder: RunFolder,
-    work: Callable[[], dict[str, Any]],
-    introduction: Callable[[], None],
-    *,
-    seconds: float = math.inf,
-    wait: bool = False,
-) -> None:
-    """Do the work of a run unless it has a result, and write the facts that it returns. Of several
+@dataclass
+class Running:
+    """A run while it is held: whether it is still to be done, whether this process speaks for it,
+    and the facts that its work finds out, which become its result."""
+
+    wanted: bool = True
+    speaks: bool = True
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def running(
+    folder: RunFolder, *, seconds: float = math.inf, wait: bool = False
+) -> Iterator[Running]:
+    """Hold a run while the block works on it, stop it cleanly, and write its result. Of several
     processes the first holds lock and status."""
     if folder.result() is not None:  # perhaps on a disk that can only be read
+        yield Running(wanted=False, speaks=False)
         return
     if not is_main_process():
         try:
             with stop_at_once():
-                work()
+                yield Running(speaks=False)
         except Interrupted:  # the first process reports it
             raise SystemExit from None
         return
     note_other_code(folder)
     with folder.lock(wait=wait):
         if folder.result() is not None:
+            yield Running(wanted=False, speaks=False)
             return
-        introduction()
-        print(f"run        {folder.path}", flush=True)
         folder.begin()
         with noting_the_end(folder), stop_at_once(seconds):
-            facts = work()
-        folder.finish(facts)
+            run = Running()
+            yield run
+        folder.finish(run.facts)
 
 
 def is_main_process() -> bool:

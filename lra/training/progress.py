@@ -206,8 +206,8 @@ def before_compiling(say: Callable[[], None]) -> Callable[[], None]:
     return lambda: event.unregister(kind, listener)
 
 
-def introduce(check: BudgetCheck, prepared: Prepared) -> None:
-    """Show what is trained, on which data, and at what cost."""
+def introduce(check: BudgetCheck, prepared: Prepared, folder: RunFolder) -> None:
+    """Show what is trained, on which data, at what cost, and where."""
     run, recipe, name = check.run, check.run.protocol.recipe, check.run.attention["name"]
     usual = {key: plain(p.default) for key, p in luna.options(name).items()}
     usual |= {"name": name} | AROUND
@@ -226,6 +226,7 @@ def introduce(check: BudgetCheck, prepared: Prepared) -> None:
             print(f"{group:<11}{chosen}")
     for note in notes_on(run, prepared):
         print(f"note: {note}")
+    print(f"run        {folder.path}", flush=True)
 
 
 def notes_on(run: Run, prepared: Prepared) -> Iterator[str]:
@@ -255,13 +256,14 @@ def notes_on_classes(train: np.ndarray, test: np.ndarray) -> Iterator[str]:
         yield f"class {missing[0]} never occurs: number the classes from 0 on, without gaps"
 
 
-def introduce_phase_one(run: Run) -> None:
-    recipe, rate = run.protocol.recipe, run.pretrain.rate
+def introduce_phase_one(folder: RunFolder) -> None:
+    recipe, rate = folder.run.protocol.recipe, folder.run.pretrain.rate
     target = "next tokens" if rate is None else f"masked tokens ({rate:.0%})"
     print(
         f"phase one  {target} of the training inputs, {recipe.steps} steps of {recipe.batch}, "
-        f"seed {run.seed}; dev here: held-out training inputs"
+        f"seed {folder.run.seed}; dev here: held-out training inputs"
     )
+    print(f"run        {folder.path}", flush=True)
 
 
 def show_result(folder: RunFolder, before: dict[str, Any] | None) -> None:

@@ -6,7 +6,6 @@ import math
 import time
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from lra.runs.search import chosen_code, folder_of
 from lra.settings.own import arguments
 from lra.settings.run import Run
 from lra.training.callbacks import build_callbacks, forgetful
-from lra.training.checkpoints import Checkpoints, carry_out, is_main_process, load_checkpoint
+from lra.training.checkpoints import Checkpoints, is_main_process, load_checkpoint, running
 from lra.training.module import LRAModule
 from lra.training.optimizer import check_optimizer
 from lra.training.process import fresh_torch
@@ -69,9 +68,12 @@ def train(run: Run, command: str = "") -> Path:
     before = folder.result()
     if run.processes > 1 and is_main_process():
         name_first()
-    work = partial(train_and_test, check, module, prepared, folder, command)
     left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
-    carry_out(folder, work, partial(introduce, check, prepared), seconds=left)
+    with running(folder, seconds=left) as held:
+        if held.speaks:
+            introduce(check, prepared, folder)
+        if held.wanted:
+            held.facts = train_and_test(check, module, prepared, folder, command)
     if is_main_process():
         show_result(folder, before)
     return folder.result_file
@@ -122,14 +124,14 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any
     run = replace(run, logger={}, optimizer={}, schedule={}, callbacks={})
     folder = folder_of(run, prepared.fingerprint)
 
-    def work() -> dict[str, Any]:
-        first = build(run)
-        fit(first, LRAData(run, prepared), folder)
-        if not is_main_process():
-            return {}
-        return folder.facts() | facts_of_phase_one(run, first, folder)
-
-    carry_out(folder, work, partial(introduce_phase_one, run), wait=True)
+    with running(folder, wait=True) as held:
+        if held.speaks:
+            introduce_phase_one(folder)
+        if held.wanted:
+            first = build(run)
+            fit(first, LRAData(run, prepared), folder)
+        if held.speaks:
+            held.facts = folder.facts() | facts_of_phase_one(run, first, folder)
     state = load_checkpoint(folder.last, folder.id)["state_dict"]
     carry({key.removeprefix("network."): value for key, value in state.items()}, module.network)
     if is_main_process():
