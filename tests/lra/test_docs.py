@@ -90,7 +90,7 @@ def test_the_page_of_baselines_has_each_method_in_its_family():
 
 def test_the_readme_names_version_and_licence():
     first = (ROOT / "README.md").read_text(encoding="utf-8").partition("## ")[0]
-    assert f"Version {luna.__version__}," in first
+    assert f"version {luna.__version__}\n" in first
     assert "[Apache 2.0](LICENSE)" in first
 
 
