@@ -11,6 +11,8 @@ from typing import Any
 from lra.base.config import Gate, Mask, Objective, Pad, Pooling
 from lra.base.errors import UserError
 from lra.settings.run import Run
+from luna.around import Around
+from luna.errors import LunaError
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"  # as lra/runs/facts.py has it for records
@@ -31,7 +33,7 @@ DECIDED = {
     "alibi": "protocol.style.positions=alibi",
     "n_layers": "model.n_layers",
     "layer": "the place of its block",
-    "around": "protocol.style",
+    "style": "protocol.style",
 }
 
 
@@ -54,9 +56,10 @@ def check_ranges(run: Run) -> None:
             if value is not None and not limit.allowed(value, run):
                 must = limit.words.format(run=run)
                 raise UserError(f"{key}={value} is out of range: it must be {must}")
-    for name, (allowed, words) in AROUND_RANGES.items():
-        if (value := run.attention.get(name)) is not None and not allowed(value):
-            raise UserError(f"attention.{name}={value} is out of range: it must be {words}")
+    try:  # its own options are checked by luna.build
+        Around.split(run.attention)
+    except LunaError as error:
+        raise UserError(f"attention.{error}") from error
     for name in run.attention.keys() & DECIDED.keys():
         raise UserError(f"attention.{name} cannot be set here: {DECIDED[name]} decides it")
 
@@ -68,15 +71,6 @@ def _is_reference(value: Any, _: Run) -> bool:
     return bool(numbers) and all(numbers) and value.keys() <= {"parameters", "flops", "examples"}
 
 
-# What stands around any attention (configs/train.yaml); its own options are checked by luna.build.
-AROUND_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "short_conv": (
-        lambda x: type(x) is int and 0 <= x < MOST,
-        "a whole number of tokens, 0 for none",
-    ),
-    "head_norm": (lambda x: type(x) is bool, "true or false"),
-    "gate": (lambda x: x in ("none", "full", "low_rank"), "none, full or low_rank"),
-}
 RANGES: tuple[Range, ...] = (
     Range(
         settings=(

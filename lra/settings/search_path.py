@@ -71,7 +71,7 @@ class UserFolder(SearchPathPlugin):
 
 def method_names() -> list[str]:
     """List the names of all attentions, without importing any."""
-    registered = sys.modules["luna"].names() if "luna" in sys.modules else ()
+    registered = sys.modules["luna"].names() if "luna.method" in sys.modules else ()
     return sorted({*groups.names("attention"), *groups.installed(ENTRY_POINTS), *registered})
 
 

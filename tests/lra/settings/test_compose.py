@@ -30,6 +30,7 @@ from ..conftest import command
 GROUPS = (
     "task",
     "attention",
+    "around",
     "model",
     "protocol",
     "pretrain",
@@ -114,6 +115,32 @@ def test_what_stands_around_any_attention_is_what_the_file_says():
     assert {key: file[key] for key in AROUND} == AROUND
 
 
+# What each choice of `around` is, in words of `attention`.
+PRESETS = {
+    "none": [],
+    "local": ["dwc=conv1d"],
+    "conv": ["short_conv=4"],
+    "normed": ["head_norm=true"],
+    "gated": ["head_norm=true", "gate=full"],
+    "conv_gated": ["short_conv=4", "head_norm=true", "gate=full"],
+}
+
+
+@pytest.mark.parametrize("name", files("around"))
+def test_a_choice_of_around_is_its_words(name: str):
+    run = compose(["attention=gla", f"around={name}"])
+    assert run.attention == compose(["attention=gla", *spelt(PRESETS[name])]).attention
+
+
+def spelt(words: list[str]) -> list[str]:
+    return [f"attention.{word}" for word in words]
+
+
+def test_a_word_goes_over_the_choice_of_around():
+    run = compose(["attention=gla", "around=conv_gated", "attention.gate=low_rank"])
+    assert (run.attention["gate"], run.attention["short_conv"]) == ("low_rank", 4)
+
+
 def test_every_attention_has_a_config_with_exactly_its_options():
     """Their published values are the constructor's defaults: the same on every task, or on some
     where they depend on the task."""
@@ -190,6 +217,8 @@ WRONG = {
     "seed=-1": "seed=-1 is out of range",
     "protocol.data.max_length=99999": "protocol.data.max_length",
     "model.n_heads=3": "model.n_heads=3 is out of range",
+    "attention.dwc=conv3d": "attention.dwc=conv3d is out of range: it must be none, conv1d,",
+    "attention.normalise=max": "attention.normalise=max is out of range: it must be sum, abs",
     "attention.short_conv=long": "attention.short_conv=long is out of range: it must be a whole",
     "attention.head_norm=2": "attention.head_norm=2 is out of range: it must be true or false",
     "attention.gate=half": "attention.gate=half is out of range: it must be none, full or low_rank",
@@ -294,8 +323,8 @@ def test_the_command_line_says_a_methods_mistake():
 
 
 def test_what_composing_does_not_see_is_refused_when_the_run_starts():
-    with pytest.raises(luna.LunaError, match="conv3d"):
-        train(compose(["attention.dwc=conv3d", "task.source=tiny"]))
+    with pytest.raises(luna.LunaError, match=r"luna\.M must be int"):
+        train(compose(["attention.M=eight", "task.source=tiny"]))
     with pytest.raises(UserError, match="run `lra data prepare image --data-dir nowhere`"):
         train(compose(["task=image", "data_dir=nowhere"]))
 
