@@ -29,13 +29,13 @@ import numpy as np
 
 from lra.base import groups
 from lra.base.errors import UserError, nearest
+from lra.base.limits import LARGEST
 from lra.metrics.answers import Answers
 from lra.metrics.target import TARGETS, Target
 from lra.metrics.words import text_of
 
 ENTRY_POINTS = "lra.metrics"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")  # part of a name of facts, so without dots
-LARGEST = 10**18  # as lra/runs/facts.py has it for records
 DRAWS = 200  # of test sets, where the noise of a score has no formula; fewer of large ones
 LEAST_DRAWS, MOST_DRAWN = 20, 10**8  # answers, of all draws together
 

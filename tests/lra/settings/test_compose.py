@@ -15,12 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 
 import luna
 from lra.base.errors import UserError, readable
+from lra.base.limits import Range
 from lra.base.places import CONFIGS
 from lra.settings.compose import check_again, check_settings, command_of, compose
 from lra.settings.errors import guard
 from lra.settings.experiment import plain
 from lra.settings.presets import AROUND, NO_OPTIONS
-from lra.settings.ranges import RANGES
 from lra.settings.run import Run
 from lra.settings.search_path import initialised
 from lra.training.run import train
@@ -239,28 +239,37 @@ WRONG = {
 ALLOWED = {"protocol.evaluation.dev_batches": (-1,)}
 
 
-def numbers_in(schema: type, above: str = "") -> Iterator[tuple[str, type]]:
-    """Every setting of a run that is a number, by its dotted name."""
-    for name, hint in typing.get_type_hints(schema).items():
-        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        for kind in kinds:
+def numbers_in(schema: type, above: str = "") -> Iterator[tuple[str, type, list[Range]]]:
+    """Every setting of a run that is a number, by its dotted name, with its ranges."""
+    hints = typing.get_type_hints(schema)
+    for place in dataclasses.fields(schema):
+        hint = hints[place.name]
+        for kind in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
             if dataclasses.is_dataclass(kind):
-                yield from numbers_in(kind, f"{above}{name}.")
+                yield from numbers_in(kind, f"{above}{place.name}.")
             elif kind in (int, float):
-                yield f"{above}{name}", kind
+                yield f"{above}{place.name}", kind, place.metadata.get("ranges", ())
 
 
-@pytest.mark.parametrize(("setting", "kind"), [*numbers_in(Run)])
-def test_every_number_has_a_range(setting: str, kind: type):
+@pytest.fixture(scope="module")
+def typical() -> Run:
+    return compose(["task.source=tiny"])
+
+
+@pytest.mark.parametrize(("setting", "kind", "limits"), [*numbers_in(Run)])
+def test_every_number_has_a_range(setting: str, kind: type, limits: list[Range], typical):
     """nan and inf pass a comparison that is written the other way round."""
-    limits = [limit for limit in RANGES if setting in limit.settings]
     impossible = [-1, -(2**40), 10**30] if kind is int else [math.nan, math.inf, -math.inf, -1.0]
-    run = compose(["task.source=tiny"])
     for value in impossible:
         allowed = value in ALLOWED.get(setting, ()) or any(
-            not limit.allowed(value, run) for limit in limits
+            not limit.allowed(value, typical) for limit in limits
         )
         assert allowed, f"{setting}={value}"
+
+
+def test_a_setting_is_held_to_its_own_range_before_it_is_held_to_others():
+    with pytest.raises(UserError, match=r"^model\.qkv_dim=-1 is out of range: it must be at least"):
+        compose(["model.qkv_dim=-1"])
 
 
 def test_too_many_brackets_are_one_sentence():
