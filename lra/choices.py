@@ -36,7 +36,7 @@ SETTINGS = {
 }
 TASKS = {"convert": "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, imagenet1k, image_folder"}
 # Groups of which each choice has a line.
-EXPLAINED = ("compute", "experiment", "model", "protocol", "task", "trainer")
+EXPLAINED = ("around", "compute", "experiment", "model", "protocol", "task", "trainer")
 
 
 def show(command: str) -> None:

@@ -6,17 +6,20 @@ import luna
 luna.names()
 attention = luna.build("luna", n_heads=2, head_dim=32, max_len=1024, M=8, L=8)
 out = attention(q, k, v, mask)  # all (B, H, n, d); mask (B, n), True = real token
+
+Each name is imported on first use, so `import luna` alone does not import torch.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from luna.base import Attention, LunaError, Mixer, Paper, Place, Slot, register
-from luna.registry import build, get, mixer, names, options
-
 if TYPE_CHECKING:
+    from luna.base import Attention, LunaError, Mixer, Paper, Place, Slot, register
     from luna.convert import convert as linearize
+    from luna.registry import build, get, mixer, names, options
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,10 +38,17 @@ __all__ = [
     "register",
 ]
 
+_OF_REGISTRY = ("build", "get", "mixer", "names", "options")
+
 
 def __getattr__(name: str) -> Any:
-    if name == "linearize":  # imported on first use: `import luna` costs torch alone
+    if name == "linearize":
         from luna.convert import convert
 
         return convert
+    if name in __all__:
+        module = "luna.registry" if name in _OF_REGISTRY else "luna.base"
+        return getattr(importlib.import_module(module), name)
+    if importlib.util.find_spec(f"luna.{name}"):  # such as luna.registry
+        return importlib.import_module(f"luna.{name}")
     raise AttributeError(f"module 'luna' has no attribute {name!r}")

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from luna.around import Normalise
 from luna.base import AttentionTraits, LunaError, Mask, Slot, nearest, positive
 from luna.kernels import mapped
 from luna.kernels.checked import on_gpu
@@ -28,7 +29,7 @@ from luna.kernels.rms_norm import rms_norm
 from luna.streaming import StreamingAttention
 from luna.sums import State, causal_linear_sums, continued_sums, denominator, linear_sums
 
-NORMALISE = ("sum", "abs", "rms")
+NORMALISE = get_args(Normalise)
 SMALLEST_RMS = 1e-6  # divisors of normalise=rms
 LONG = 2048  # tokens from which blocks have been measured to be faster, on a CPU
 

@@ -15,12 +15,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from luna.around import Around
 from luna.contract import Attention
 from luna.errors import LunaError
 from luna.heads import split_heads
 from luna.local import LocalBranch
 from luna.mixing import Mixer, Place
-from luna.surround import Gate, HeadNorm, ShortConv, output_gate
+from luna.surround import HeadNorm, ShortConv, output_gate
 from luna.tensors import Mask
 from luna.traits import AttentionTraits, Traits
 
@@ -32,8 +33,8 @@ def keep(linear: nn.Linear, parts: int = 1) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
-    """What stands around an attention in its mixer; a network's style decides it."""
+class Style:
+    """What the style of a network decides about each of its attentions."""
 
     qkv_dim: int | None = None  # of all heads together; None: d_model
     qkv_bias: bool = True
@@ -42,10 +43,6 @@ class Around:
     alibi: bool = False
     # What turns queries and keys, such as rotary positions: built for the attention.
     positions: Callable[[Attention], nn.Module] | None = None
-    dwc: str = "none"  # the local branch, luna/local.py
-    short_conv: int = 0  # tokens of a convolution of q, k and v, luna/surround.py; 0: none
-    head_norm: bool = False  # a norm of each head's outputs
-    gate: Gate = "none"  # of the outputs, by the hidden states
     grid: tuple[int, int] | None = None  # rows and columns of the tokens, on images
     cls: bool = False  # position 0 holds the CLS token, outside of the grid
 
@@ -61,20 +58,20 @@ class QKV(Mixer):
         method: type[Attention],
         build: Callable[..., Attention],  # for a slot of these settings
         place: Place,
-        around: Around | None = None,
+        around: Around,
+        style: Style,
         *,
         letters: str = "qkvo",
     ):
-        around = around or Around()
         super().__init__(place)
         self.name, self.profile = method.name, method.effective_profile(place.profile)
         self.letters = checked_letters(self.name, letters)
-        width = around.qkv_dim or place.d_model
+        width = style.qkv_dim or place.d_model
         self.n_heads, self.head_dim = place.n_heads, head_width(width, place.n_heads)
         # One product for q, k and v; each is initialised as a layer of its own.
         parts = len(self.letters.replace("o", ""))
-        self.qkv = nn.Linear(place.d_model, parts * width, bias=around.qkv_bias)
-        around.initialise(self.qkv, parts=parts)
+        self.qkv = nn.Linear(place.d_model, parts * width, bias=style.qkv_bias)
+        style.initialise(self.qkv, parts=parts)
         self.attention = build(
             n_heads=self.n_heads,
             head_dim=self.head_dim,
@@ -83,24 +80,26 @@ class QKV(Mixer):
             profile=place.profile,
             dropout=place.dropout,
             seed=place.seed,
-            alibi=around.alibi,
+            alibi=style.alibi,
+            normalise=around.normalise,
             layer=place.layer,
             n_layers=place.n_layers,
         )
         self._check_widths(width)
-        self.turned = around.positions(self.attention) if around.positions else nn.Identity()
-        self.local: LocalBranch | None = None
-        if around.dwc != "none":
-            sizes = (self.n_heads, self.head_dim, around.grid)
-            self.local = LocalBranch(around.dwc, *sizes, causal=place.causal, cls=around.cls)
-        self._surround(around, parts * width, width)
+        positions = style.positions
+        self.turned = positions(self.attention) if positions else nn.Identity()
+        self._surround(around, style, parts * width, width)
         self.out: nn.Module = nn.Identity()
         if "o" in self.letters:
-            self.out = nn.Linear(width, place.d_model, bias=around.out_bias)
-            around.initialise(self.out)
+            self.out = nn.Linear(width, place.d_model, bias=style.out_bias)
+            style.initialise(self.out)
 
-    def _surround(self, around: Around, projected: int, width: int) -> None:
+    def _surround(self, around: Around, style: Style, projected: int, width: int) -> None:
         """What is off by default, and then draws no random number."""
+        self.local: LocalBranch | None = None
+        if around.dwc != "none":
+            sizes = (self.n_heads, self.head_dim, style.grid)
+            self.local = LocalBranch(around.dwc, *sizes, causal=self.causal, cls=style.cls)
         self.conv: ShortConv | None = None
         if around.short_conv:
             self.conv = ShortConv(projected, around.short_conv, causal=self.causal)

@@ -17,11 +17,12 @@ import types
 import typing
 from typing import Any, Literal
 
+from luna.around import Around
 from luna.contract import Attention, Slot
 from luna.errors import LunaError, nearest
 from luna.method import Method, _classes
 from luna.mixing import Mixer, Place
-from luna.qkv import QKV, Around
+from luna.qkv import QKV, Style
 
 TAKEN = "{} names a method '{}', as one of luna is named: give it another name"
 ENTRY_POINTS = "luna.attention"  # of plug-ins, attentions and mixers
@@ -87,23 +88,24 @@ def mixer(
     d_model: int,
     n_heads: int,
     max_len: int,
-    around: Around | None = None,
+    style: Style | None = None,
     **settings: Any,
 ) -> Mixer:
     """Build the method `name` as a mixer of hidden states, (x, mask) -> x: an attention gets its
-    projections. Other settings are those of `Place`, such as causal, and the method's own options;
-    `around` is what a network's style puts around an attention. The rows of padding are not to be
-    read: they are 0, or of an attention the bias of its last projection."""
-    cls = get(name)
+    projections. Other settings are those of `Place`, such as causal, those of `Around`, such as
+    head_norm, and the method's own options. The rows of padding are not to be read: they are 0, or
+    of an attention the bias of its last projection."""
+    cls, style = get(name), style or Style()
+    around, settings = Around.split(settings)
     sizes = {"d_model": d_model, "n_heads": n_heads, "max_len": max_len}
     place, own = _sorted_settings(name, Place, settings | sizes)
     made: Mixer
     if issubclass(cls, Attention):
         letters = cls.letters(place.get("profile", "strict"), **own)
         attention = functools.partial(build, name, **own)
-        made = QKV(cls, attention, Place(**place), around, letters=letters)
+        made = QKV(cls, attention, Place(**place), around, style, letters=letters)
     else:
-        _refuse_surroundings(name, around or Around())
+        _refuse_surroundings(name, around, style)
         made = typing.cast(type[Mixer], cls)(Place(**place), **own)
     made.traits()
     return made
@@ -113,32 +115,25 @@ def _sorted_settings(
     name: str, kind: type[Slot | Place], settings: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the place and the method's own options, each of the right type."""
-    cls, hints = get(name), typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind)
     place = {key: value for key, value in settings.items() if key in hints}
     own = {key: value for key, value in settings.items() if key not in hints}
     for key, value in place.items():
         if not _fits(value, hints[key]):
             raise LunaError(f"{key} must be {_spell(hints[key])}, got {value!r}")
-    # An attention's slot has settings that a mixer's place has not, such as normalise.
-    slot = typing.get_type_hints(Slot) if issubclass(cls, Attention) else {}
-    check_options(name, {key: value for key, value in own.items() if key not in slot})
+    check_options(name, own)
     return place, own
 
 
-def _refuse_surroundings(name: str, around: Around) -> None:
-    """A mixer has no q, k, v, which rotary positions, ALiBi and the local branch belong to."""
-    for what, given in (
-        ("alibi=True", around.alibi),
-        (f"dwc='{around.dwc}'", around.dwc != "none"),
-        ("rotary positions", around.positions is not None),
-        (f"short_conv={around.short_conv}", around.short_conv > 0),
-        ("head_norm=True", around.head_norm),
-        (f"gate='{around.gate}'", around.gate != "none"),
-    ):
-        if given:
-            raise LunaError(
-                f"{what} is for attentions, and '{name}' is a mixer without q, k, v: leave it out"
-            )
+def _refuse_surroundings(name: str, around: Around, style: Style) -> None:
+    """A mixer has no q, k, v, which ALiBi, rotary positions and what is around belong to."""
+    given = [f"{key}={value!r}" for key, value in around.chosen().items()]
+    given += ["alibi=True"] * style.alibi
+    given += ["rotary positions"] * (style.positions is not None)
+    if given:
+        raise LunaError(
+            f"{given[0]} is for attentions, and '{name}' is a mixer without q, k, v: leave it out"
+        )
 
 
 def mixes(name: str) -> bool:

@@ -1,8 +1,7 @@
 """What published mixers put around their core: a short convolution, a norm per head, a gate.
 
-Each is a module of its own, for mixers written by hand, and an option of `Around`, which puts it
-around any attention (luna/qkv.py); state spaces end in a map, which may be gated, too. All are off
-by default: a comparison in which one method alone has them says nothing about its core.
+Each is a module of its own, for mixers written by hand, and an option of `Around`
+(luna/around.py) of any attention; state spaces end in a map, which may be gated, too.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from luna.around import Gate
 from luna.errors import LunaError
 from luna.tensors import Mask, zero_padded_rows
 
-Gate = Literal["none", "full", "low_rank"]
 Output = Literal["linear", "glu"]
 RANK = 16  # of a low-rank gate
 
@@ -79,8 +78,6 @@ class OutputGate(nn.Module):
 def output_gate(kind: Gate, d_model: int, width: int) -> OutputGate | None:
     if kind == "none":
         return None
-    if kind not in ("full", "low_rank"):
-        raise LunaError(f"an output gate is one of none, full, low_rank, got {kind!r}")
     return OutputGate(d_model, width, RANK if kind == "low_rank" else None)
 
 

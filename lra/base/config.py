@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from lra.base import limits
+
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
+PROGRESS = ("auto", "bar", "lines", "off")
+STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true", "ddp_static_graph", "fsdp")
+
 
 class Mask(Enum):
     length = "length"  # padding by true length
@@ -106,60 +113,66 @@ class Compile(Enum):
 
 @dataclass
 class DataRules:
-    max_length: int  # longer examples are cut; 0: the task's own length
-    pad_to: int  # stored length, and the size of the position table; 0: the task's own length
-    pad: Pad
+    # Longer examples are cut; 0: the task's own length
+    max_length: int = field(metadata=limits.MAX_LENGTH)
+    # Stored length, and the size of the position table; 0: the task's own length
+    pad_to: int = field(metadata=limits.COUNT)
+    pad: Pad = field(metadata=limits.PAD)
     mask: Mask
-    vocab: int  # rows of the embedding table; 0: the number of the task's ids, which is the least
+    # Rows of the embedding table; 0: the number of the task's ids, which is the least
+    vocab: int = field(metadata=limits.COUNT)
 
 
 @dataclass
 class Style:
     positions: Positions
-    position_std: float
-    embedding_std: float
+    position_std: float = field(metadata=limits.NOT_NEGATIVE)
+    embedding_std: float = field(metadata=limits.NOT_NEGATIVE)
     init: Init
     qkv_bias: bool
     out_bias: bool
     gelu: Gelu
-    ln_eps: float
+    ln_eps: float = field(metadata=limits.POSITIVE)
     mask_output: bool  # multiply the final LayerNorm's output by the mask
     pooling: Pooling
     cls_mask: ClsMask  # of the token that pooling=cls prepends
     interaction: Interaction  # of the dual encoder
-    dual_hidden_layers: int  # of the dual encoder's head, each with half the width of the last
+    # Of the dual encoder's head, each with half the width of the last
+    dual_hidden_layers: int = field(metadata=limits.HIDDEN_LAYERS)
 
 
 @dataclass
 class Recipe:
     """In a checked run `steps_share` has already scaled steps and warm-up."""
 
-    batch: int  # over all processes
-    steps: int
-    warmup: int
+    batch: int = field(metadata=limits.COUNT)  # over all processes
+    steps: int = field(metadata=limits.COUNT)
+    warmup: int = field(metadata=limits.WHOLE)
     schedule: Schedule
-    lr: float
-    betas: list[float]
-    eps: float
-    weight_decay: float
+    lr: float = field(metadata=limits.POSITIVE)
+    betas: list[float] = field(metadata=limits.BETAS)
+    eps: float = field(metadata=limits.POSITIVE)
+    weight_decay: float = field(metadata=limits.WHOLE)
     clip: Clip
-    clip_at: float
+    clip_at: float = field(metadata=limits.POSITIVE)
 
 
 @dataclass
 class Evaluation:
-    every: int  # optimiser steps
-    dev_batches: int  # batches taken from an endless dev stream; -1: the whole dev split
+    every: int = field(metadata=limits.COUNT)  # optimiser steps
+    # Batches taken from an endless dev stream; -1: the whole dev split
+    dev_batches: int = field(metadata=limits.DEV_BATCHES)
     dev: Dev
     drop_last: bool  # quirk: the last partial batch is never scored
     select: Select  # which checkpoint the reported test accuracy belongs to
-    select_after: float  # fraction of the steps before which no best checkpoint is kept
+    # Fraction of the steps before which no best checkpoint is kept
+    select_after: float = field(metadata=limits.SELECT_AFTER)
 
 
 @dataclass
 class Protocol:
-    name: str
-    version: int
+    name: str = field(metadata=limits.NAMED)
+    version: int = field(metadata=limits.WHOLE)
     profile: str
     precision: str
     data: DataRules
@@ -174,16 +187,17 @@ class Protocol:
 
 @dataclass
 class Model:
-    name: str
-    n_layers: int
-    d_model: int
-    n_heads: int
-    qkv_dim: int  # of all heads together
-    mlp_dim: int
-    dropout: float
-    attention_dropout: float
+    name: str = field(metadata=limits.NAMED)
+    n_layers: int = field(metadata=limits.WIDTH)
+    d_model: int = field(metadata=limits.WIDTH)
+    n_heads: int = field(metadata=limits.N_HEADS)
+    qkv_dim: int = field(metadata=limits.WIDTH)  # of all heads together
+    mlp_dim: int = field(metadata=limits.WIDTH)
+    dropout: float = field(metadata=limits.DROPPED)
+    attention_dropout: float = field(metadata=limits.DROPPED)
     tasks: dict[str, Any] = field(default_factory=dict)  # per-task sizes, where a model has them
-    sizes_of: str | None = None  # the attention whose sizes are taken from `methods`
+    # The attention whose sizes are taken from `methods`
+    sizes_of: str | None = field(default=None, metadata=limits.SIZES_OF)
     methods: dict[str, Any] = field(default_factory=dict)  # per-attention sizes of some tasks
 
 
@@ -191,11 +205,14 @@ class Model:
 class Pretrain:
     """Phase one of a run. All but the name is None where there is none."""
 
-    name: Objective
-    rate: float | None = None  # of the tokens that are masked; None takes that of the task
+    name: Objective = field(metadata=limits.OBJECTIVE)
+    # Of the tokens that are masked; None takes that of the task
+    rate: float | None = field(default=None, metadata=limits.RATE)
     rates: dict[str, float] = field(default_factory=dict)  # by task, and `others`
-    seed: int | None = None  # None: the run's own; a number is shared by all seeds of phase two
-    every: int | None = None  # optimiser steps between evaluations on held-out training inputs
+    # None: the run's own; a number is shared by all seeds of phase two
+    seed: int | None = field(default=None, metadata=limits.SEED)
+    # Optimiser steps between evaluations on held-out training inputs
+    every: int | None = field(default=None, metadata=limits.COUNT)
     recipe: Recipe | None = None  # None in the run that is phase one itself
 
     @property
@@ -205,18 +222,19 @@ class Pretrain:
 
 @dataclass
 class Tolerance:
-    parameters: float
-    flops: float  # forward, per example
-    examples: float  # steps x batch
+    parameters: float = field(metadata=limits.TOLERATED)
+    flops: float = field(metadata=limits.TOLERATED)  # forward, per example
+    examples: float = field(metadata=limits.TOLERATED)  # steps x batch
 
 
 @dataclass
 class Compute:
     mode: Gate
     # An attention, at its published options; or numbers: {parameters: .., flops: ..}.
-    reference: Any
+    reference: Any = field(metadata=limits.REFERENCE)
     tolerance: Tolerance
-    solve: bool  # set the attention's knobs as close to the budget as possible
+    # Set the attention's knobs as close to the budget as possible
+    solve: bool = field(metadata=limits.SOLVE)
     # From the attention's file: the preset of its options, the options that decide its cost with
     # their ranges, and the reason if no value of them meets the budget.
     preset: str = "matched"
@@ -227,17 +245,18 @@ class Compute:
 
 @dataclass
 class Trainer:
-    accelerator: str
-    devices: Any  # their number on each node, or a list of them
-    num_nodes: int
-    strategy: str
-    precision: str
-    threads: int | None  # of torch; None leaves the choice to torch
+    accelerator: str = field(metadata=limits.one_of(ACCELERATORS))
+    devices: Any = field(metadata=limits.DEVICES)  # their number on each node, or a list of them
+    num_nodes: int = field(metadata=limits.COUNT)
+    strategy: str = field(metadata=limits.one_of(STRATEGIES))
+    precision: str = field(metadata=limits.one_of(PRECISIONS))
+    threads: int | None = field(metadata=limits.COUNT)  # of torch; None leaves the choice to torch
     compile: Compile
-    checkpoint_every: int  # steps between checkpoints to resume from
-    log_every: int  # steps a row of metrics.csv averages over
-    print_every: float  # seconds between progress lines, outside of a terminal
-    progress: str  # auto | bar | lines | off
+    checkpoint_every: int = field(metadata=limits.COUNT)  # steps between checkpoints to resume from
+    log_every: int = field(metadata=limits.COUNT)  # steps a row of metrics.csv averages over
+    # Seconds between progress lines, outside of a terminal
+    print_every: float = field(metadata=limits.NOT_NEGATIVE)
+    progress: str = field(metadata=limits.one_of(PROGRESS))
 
 
 @dataclass
@@ -245,5 +264,6 @@ class Debug:
     """How much of the data a run sees that only tries out whether something works."""
 
     name: str
-    train_batches: int | None  # the same ones again and again; None: all
-    test_batches: int | None  # None: all
+    # The same ones again and again; None: all
+    train_batches: int | None = field(metadata=limits.COUNT)
+    test_batches: int | None = field(metadata=limits.COUNT)  # None: all

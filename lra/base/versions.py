@@ -29,7 +29,15 @@ PARTS = {
     "embedding": Part(1, ("lra.model.embedding", "lra.model.rotary")),
     # What stands around an attention: projections, local branch, convolution, norm and gate
     "projections": Part(
-        1, ("luna.qkv", "luna.heads", "luna.local", "luna.surround", "luna.dropout")
+        1,
+        (
+            "luna.around",
+            "luna.qkv",
+            "luna.heads",
+            "luna.local",
+            "luna.surround",
+            "luna.dropout",
+        ),
     ),
     "optimizer": Part(1, ("lra.training.optimizer", "lra.training.sam")),
     "schedule": Part(1, ("lra.training.schedule",)),

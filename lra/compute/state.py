@@ -11,10 +11,10 @@ import torch
 import luna
 from lra.compute.compiler import without_compiler
 from lra.settings.experiment import Experiment
-from lra.settings.presets import AROUND
 from lra.settings.run import Run
+from luna.around import Around
 from luna.errors import LunaError
-from luna.qkv import Around
+from luna.qkv import Style
 
 GROWS = "grows"  # more tokens leave more
 STREAMED = 127, 255  # tokens after which it is measured: one before a block of 2^n is full
@@ -23,17 +23,17 @@ STREAMED = 127, 255  # tokens after which it is measured: one before a block of 
 def state_of_run(run: Run | Experiment) -> int | str | None:
     """The state of a run's method, of its sizes and with its options. What stands around it is not
     counted: a short convolution keeps its last tokens beside that."""
-    model, attention = run.model, run.attention
-    own = {key: value for key, value in attention.items() if key not in AROUND}
-    if (normalise := attention.get("normalise", "sum")) != "sum":
-        own["normalise"] = normalise
+    model = run.model
+    around, own = Around.split(run.attention)
+    own.pop("causal", None)
     return state_size(
         d_model=model.d_model,
         n_heads=model.n_heads,
         max_len=max(*STREAMED, run.protocol.data.pad_to) + 1,
         profile=run.protocol.profile,
-        around=Around(qkv_dim=model.qkv_dim),
-        **{key: value for key, value in own.items() if key != "causal"},
+        style=Style(qkv_dim=model.qkv_dim),
+        normalise=around.normalise,
+        **own,
     )
 
 

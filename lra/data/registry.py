@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import pkgutil
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +18,12 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lra.base import code, groups
+from lra.base import code
 from lra.base.errors import UserError, first_line, nearest
+from lra.base.registry import Registry
 from lra.data.task import Task, TaskOptions, plain_value
 
-ENTRY_POINTS = "lra.tasks"
 CONSTANTS = (bool, int, float, str, bytes, tuple, list, dict, type(None))
-_registered: dict[str, type[Task]] = {}
 T = TypeVar("T", bound=type[Task])
 
 
@@ -54,8 +52,7 @@ BUILTIN = {
 
 @functools.cache
 def _builtin(name: str) -> Task:
-    task: Task = pkgutil.resolve_name(BUILTIN[name])()
-    return task
+    return TASKS.get(name)()
 
 
 def builtin_tasks() -> dict[str, Task]:
@@ -69,28 +66,16 @@ def lra_tasks() -> list[str]:
 
 
 def added_tasks() -> list[str]:
-    return sorted({*_registered, *groups.installed(ENTRY_POINTS)})
+    return TASKS.others()
 
 
 def names() -> list[str]:
-    return [*BUILTIN, *added_tasks()]
+    return TASKS.names()
 
 
 def get(name: str) -> Task:
     """Give the task of that name, which is imported now."""
-    if name in BUILTIN:
-        return _builtin(name)
-    entry = groups.installed(ENTRY_POINTS).get(name)
-    if entry is not None and name not in _registered:
-        try:
-            register(entry.load())
-        except Exception as error:  # whatever a broken file raises
-            raise UserError(
-                f"task '{name}' of {entry.value} cannot be imported: {first_line(error)}"
-            ) from error
-    if name not in _registered:
-        raise UserError(f"unknown task '{name}'{nearest(name, names())}")
-    return _registered[name]()
+    return _builtin(name) if name in BUILTIN else TASKS.get(name)()
 
 
 def of(options: TaskOptions) -> Task:
@@ -111,8 +96,13 @@ def register(task: T) -> T:
     if digest in ("", *(getattr(base, "encoding", {}).get("code") for base in task.__mro__[1:])):
         # Both: a parent's hash misses this class, and this one may miss the parent (in a notebook).
         task.encoding = {**task.encoding, "code": digest + _hash_class(task)}
-    _registered[task.name] = task
+    TASKS.add(task.name, task)
     return task
+
+
+TASKS = Registry[Task](
+    "task", builtin=BUILTIN, entry_points="lra.tasks", register=register, unknown="unknown task"
+)
 
 
 def _hash_class(task: type[Task]) -> str:

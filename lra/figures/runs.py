@@ -20,7 +20,7 @@ from lra.base.errors import UserError
 from lra.figures.style import CHANNELS, DASHES, at_ends, save_figure, ticked
 from lra.looks import in_words, look_of
 from lra.results.trained import Trained, load_trained, watching
-from lra.settings.presets import usual_options
+from lra.settings.presets import AROUND, usual_options
 from luna.base import Attention
 from luna.feature_maps.learned import LearnedFeatures
 
@@ -179,7 +179,7 @@ def title_of(trained: Trained) -> str:
     second line the conditions."""
     run, protocol, task = trained.run, trained.run.protocol, trained.task.name
     method, recipe = run.attention["name"], protocol.recipe
-    usual = {"dwc": "none", "name": method} | usual_options(method, task, protocol.name)
+    usual = AROUND | {"name": method} | usual_options(method, task, protocol.name)
     differ = {k: v for k, v in run.attention.items() if v != usual.get(k)}
     attention = look_of(method, differ).name
     return (

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from lra.metrics.answers import Answers
-from lra.metrics.metric import Metric, register
+from lra.metrics.metric import Metric
 from lra.metrics.target import Target
 
 
-@register
 class Accuracy(Metric):
     """The share of right answers: of examples, or of their scored tokens."""
 

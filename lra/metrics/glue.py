@@ -7,12 +7,11 @@ import numpy as np
 
 from lra.metrics.answers import Answers
 from lra.metrics.classes import percent
-from lra.metrics.metric import Metric, register
+from lra.metrics.metric import Metric
 from lra.metrics.numbers import NeedsSpread, correlation, ranks
 from lra.metrics.target import Target
 
 
-@register
 class AccuracyF1(Metric):
     """The mean of accuracy and the F1 of class 1: 0 if it is neither present nor answered."""
 
@@ -26,7 +25,6 @@ class AccuracyF1(Metric):
         return (percent(int(answers.right.sum()), len(answers)) + f1) / 2
 
 
-@register
 class Matthews(Metric):
     """100 times Matthews' correlation: Pearson's of two variables that are 0 or 1."""
 
@@ -38,7 +36,6 @@ class Matthews(Metric):
         return 100 * correlation(answered, labels)
 
 
-@register
 class PearsonSpearman(NeedsSpread):
     """100 times the mean of the correlation of values and that of ranks."""
 

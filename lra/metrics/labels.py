@@ -7,11 +7,10 @@ import numpy as np
 from lra.base.errors import UserError
 from lra.metrics.answers import Answers
 from lra.metrics.classes import percent
-from lra.metrics.metric import Metric, register
+from lra.metrics.metric import Metric
 from lra.metrics.target import Target
 
 
-@register
 class F1(Metric):
     """2 hits / (answers + labels), over all examples and labels together (micro-averaged). A label
     is answered where its logit is above 0."""
@@ -36,7 +35,6 @@ class F1(Metric):
         return logits
 
 
-@register
 class AveragePrecision(Metric):
     """The area under precision over recall, without interpolation, as a mean over the labels that
     an example has (macro-averaged)."""

@@ -8,7 +8,7 @@ from abc import abstractmethod
 import numpy as np
 
 from lra.metrics.answers import Answers
-from lra.metrics.metric import Metric, register
+from lra.metrics.metric import Metric
 from lra.metrics.target import Target, losses
 
 
@@ -44,7 +44,6 @@ class OfLosses(Metric):
         return abs(self.of_loss(middle + error) - self.of_loss(middle - error)) / 2
 
 
-@register
 class BitsPerByte(OfLosses):
     name, title, digits = "bits_per_byte", "bits per byte", 3
 
@@ -52,7 +51,6 @@ class BitsPerByte(OfLosses):
         return nats / math.log(2)
 
 
-@register
 class Perplexity(OfLosses):
     """The perplexity per byte, which is not that per word."""
 

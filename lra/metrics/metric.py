@@ -27,15 +27,14 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from lra.base import groups
-from lra.base.errors import UserError, nearest
+from lra.base.errors import UserError
+from lra.base.limits import LARGEST
+from lra.base.registry import Registry
 from lra.metrics.answers import Answers
 from lra.metrics.target import TARGETS, Target
 from lra.metrics.words import text_of
 
-ENTRY_POINTS = "lra.metrics"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")  # part of a name of facts, so without dots
-LARGEST = 10**18  # as lra/runs/facts.py has it for records
 DRAWS = 200  # of test sets, where the noise of a score has no formula; fewer of large ones
 LEAST_DRAWS, MOST_DRAWN = 20, 10**8  # answers, of all draws together
 
@@ -105,21 +104,20 @@ class Metric(ABC):
 
 M = TypeVar("M", bound=type[Metric])
 BUILTIN = {
-    "accuracy": "lra.metrics.classes",
-    "f1": "lra.metrics.labels",
-    "average_precision": "lra.metrics.labels",
-    "r2": "lra.metrics.numbers",
-    "rmse": "lra.metrics.numbers",
-    "mae": "lra.metrics.numbers",
-    "pearson": "lra.metrics.numbers",
-    "spearman": "lra.metrics.numbers",
-    "accuracy_f1": "lra.metrics.glue",
-    "matthews": "lra.metrics.glue",
-    "pearson_spearman": "lra.metrics.glue",
-    "bits_per_byte": "lra.metrics.language",
-    "perplexity": "lra.metrics.language",
+    "accuracy": "lra.metrics.classes:Accuracy",
+    "f1": "lra.metrics.labels:F1",
+    "average_precision": "lra.metrics.labels:AveragePrecision",
+    "r2": "lra.metrics.numbers:R2",
+    "rmse": "lra.metrics.numbers:RMSE",
+    "mae": "lra.metrics.numbers:MAE",
+    "pearson": "lra.metrics.numbers:Pearson",
+    "spearman": "lra.metrics.numbers:Spearman",
+    "accuracy_f1": "lra.metrics.glue:AccuracyF1",
+    "matthews": "lra.metrics.glue:Matthews",
+    "pearson_spearman": "lra.metrics.glue:PearsonSpearman",
+    "bits_per_byte": "lra.metrics.language:BitsPerByte",
+    "perplexity": "lra.metrics.language:Perplexity",
 }
-_registered: dict[str, type[Metric]] = {}
 
 
 def _is_text(value: Any) -> bool:
@@ -155,31 +153,29 @@ def register(metric: M) -> M:
             raise UserError(
                 f"metric '{metric.__name__}' has {key} = {value!r:.80}: it must be {must}"
             )
-    if metric.name in BUILTIN and metric.__module__ != BUILTIN[metric.name]:
+    if metric.name not in BUILTIN:
+        METRICS.add(metric.name, metric)
+    elif metric is not METRICS.get(metric.name):
         raise UserError(f"there is a metric '{metric.name}' already; choose another name")
-    _registered[metric.name] = metric
     return metric
+
+
+METRICS = Registry[Metric](
+    "metric",
+    builtin=BUILTIN,
+    entry_points="lra.metrics",
+    register=register,
+    unknown="there is no metric",
+)
 
 
 def get(name: str) -> Metric:
     """Give the metric of that name, which is imported now."""
-    if name not in _registered:
-        if name in BUILTIN:
-            __import__(BUILTIN[name])
-        elif name in (entries := groups.installed(ENTRY_POINTS)):
-            try:
-                register(entries[name].load())
-            except (ImportError, AttributeError) as error:
-                raise UserError(
-                    f"metric '{name}' of {entries[name].value} cannot be imported: {error}"
-                ) from error
-    if name not in _registered:
-        raise UserError(f"there is no metric '{name}'{nearest(name, names())}")
-    return _registered[name]()
+    return METRICS.get(name)()
 
 
 def names() -> list[str]:
-    return list(dict.fromkeys([*BUILTIN, *sorted({*_registered, *groups.installed(ENTRY_POINTS)})]))
+    return METRICS.names()
 
 
 def named(metrics: Sequence[str | type[Metric]], target: Target) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lra.base.errors import UserError
 from lra.metrics.answers import Answers
-from lra.metrics.metric import Metric, register
+from lra.metrics.metric import Metric
 from lra.metrics.target import Target
 
 
@@ -43,7 +43,6 @@ class NeedsSpread(OfNumbers):
             )
 
 
-@register
 class R2(NeedsSpread):
     """1 - squared errors / squared deviations of the labels from their mean: 0 for their mean."""
 
@@ -56,7 +55,6 @@ class R2(NeedsSpread):
         return float(1 - np.square(answers - labels).sum() / deviations)
 
 
-@register
 class RMSE(OfNumbers):
     """The root of the mean squared error."""
 
@@ -66,7 +64,6 @@ class RMSE(OfNumbers):
         return float(np.sqrt(np.square(answers - labels).mean()))
 
 
-@register
 class MAE(OfNumbers):
     """The mean absolute error."""
 
@@ -76,7 +73,6 @@ class MAE(OfNumbers):
         return float(np.abs(answers - labels).mean())
 
 
-@register
 class Pearson(NeedsSpread):
     """100 times the correlation, as GLUE prints it; 0 where all answers are equal."""
 
@@ -86,7 +82,6 @@ class Pearson(NeedsSpread):
         return 100 * correlation(answers, labels)
 
 
-@register
 class Spearman(NeedsSpread):
     """100 times the correlation of ranks; equal values share the mean of theirs."""
 

@@ -13,9 +13,8 @@ import luna
 from lra.base.config import Model, Positions, Style
 from lra.base.errors import UserError
 from lra.model import init, rotary
-from lra.settings.presets import AROUND
+from luna import qkv
 from luna.dropout import Dropout
-from luna.qkv import Around
 
 
 class SlotPlace(NamedTuple):
@@ -40,16 +39,13 @@ def mixer(attention: dict[str, Any], model: Model, style: Style, place: SlotPlac
             "protocol.style.positions=alibi with pooling=cls: the CLS token has no distance to "
             "the others; use pooling=masked_mean"
         )
-    if luna.registry.mixes(name) and options.get("normalise") == "sum":
-        del options["normalise"]  # the usual value of attentions, which says nothing of a mixer
-    around = Around(
+    of_slots = qkv.Style(
         qkv_dim=model.qkv_dim,
         qkv_bias=style.qkv_bias,
         out_bias=style.out_bias,
         initialise=init.ENCODER[style.init],
         alibi=alibi,
         positions=rotary.turning(style.positions, place.grid, cls=place.cls),
-        **{key: options.pop(key, AROUND[key]) for key in AROUND if key != "normalise"},
         grid=place.grid,
         cls=place.cls,
     )
@@ -63,7 +59,7 @@ def mixer(attention: dict[str, Any], model: Model, style: Style, place: SlotPlac
         seed=place.seed,
         layer=place.layer,
         n_layers=model.n_layers,
-        around=around,
+        style=of_slots,
         **options,
     )
 

@@ -18,8 +18,9 @@ from pydantic import (
     WrapValidator,
 )
 
+from lra.base.limits import LARGEST, NAME
+
 DATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
-LARGEST = 10**18  # no count or measurement of a run comes near it
 
 
 def _as_it_was(value: Any, check: Callable[[Any], float]) -> Any:
@@ -37,8 +38,7 @@ def read_time(text: Any) -> datetime:
     return time
 
 
-# A name is part of paths and tables.
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)]
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*$", max_length=300)]
 Whole = Annotated[int, Field(ge=0, lt=LARGEST)]
 Positive = Annotated[int, Field(ge=1, lt=LARGEST)]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from lra.base.errors import UserError, nearest
 from lra.settings.search_path import read
+from luna.around import Around
 
 # Keys that are not options of the method (configs/train.yaml has their meaning).
 NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "rows")
-
-
-# What stands around any attention, where a run does not say otherwise (configs/train.yaml).
-AROUND = {"dwc": "none", "normalise": "sum", "short_conv": 0, "head_norm": False, "gate": "none"}
+# What stands around any attention, where a run does not say otherwise.
+AROUND: dict[str, Any] = asdict(Around())
 
 
 def fill_in_preset(attention: dict[str, Any], task: str) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
+from lra.base import limits
 from lra.base.config import Compute, Debug, Model, Pretrain, Protocol, Trainer
 from lra.settings.experiment import Experiment
 
@@ -28,14 +29,17 @@ class Run:
     callbacks: dict[str, Any]  # by name, each with its class and arguments
     logger: dict[str, Any]  # the same
     debug: Debug | None  # a run that tries out whether something works, and has no result
-    seed: int
-    steps_share: float  # scales the protocol's steps, warm-up and number of evaluations
-    min_evaluations: int  # kept however small the budget
-    data_dir: str
-    runs_dir: str
+    seed: int = field(metadata=limits.SEED)
+    # Scales the protocol's steps, warm-up and number of evaluations
+    steps_share: float = field(metadata=limits.STEPS_SHARE)
+    min_evaluations: int = field(metadata=limits.COUNT)  # kept however small the budget
+    data_dir: str = field(metadata=limits.FOLDER)
+    runs_dir: str = field(metadata=limits.FOLDER)
     rerun: bool  # repeat a finished run, in a folder of its own
-    retries: int  # of a run that crashes or is killed, within a sweep
-    limit_minutes: float | None  # a run that takes longer stops with a checkpoint
+    # Of a run that crashes or is killed, within a sweep
+    retries: int = field(metadata=limits.WHOLE)
+    # A run that takes longer stops with a checkpoint
+    limit_minutes: float | None = field(metadata=limits.POSITIVE)
     # No settings: the words that it was composed from in Python, and what it was then.
     words: ClassVar[tuple[str, ...]] = ()
     composed: ClassVar[Run | None] = None

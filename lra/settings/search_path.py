@@ -9,7 +9,6 @@ replace a file of ours. An attention or a task without a file is a choice by its
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -24,11 +23,10 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
+from lra import methods
 from lra.base import groups
 from lra.base.places import CONFIGS
 from lra.data import registry
-
-ENTRY_POINTS = "luna.attention"  # as luna/registry.py has it, whose import would take torch
 
 
 @contextmanager
@@ -71,8 +69,7 @@ class UserFolder(SearchPathPlugin):
 
 def method_names() -> list[str]:
     """List the names of all attentions, without importing any."""
-    registered = sys.modules["luna"].names() if "luna" in sys.modules else ()
-    return sorted({*groups.names("attention"), *groups.installed(ENTRY_POINTS), *registered})
+    return sorted({*groups.names("attention"), *methods.names()})
 
 
 @cache

@@ -19,7 +19,7 @@ The published gates read the hidden states x (`gates=x`, preset `published`). By
 the key's projection, before silu: in a matched comparison all methods are functions of the same
 q, k, v. The norm stays: without it outputs begin at 3 % of the size of values. Left out: silu of
 the values, which are as in every other row; and a short convolution, which the authors call
-crucial, and a gate on the output, which an `Around` (luna/qkv.py) puts around any method.
+crucial, and a gate on the output, which an `Around` (luna/around.py) puts around any method.
 """
 
 from __future__ import annotations

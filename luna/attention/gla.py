@@ -21,7 +21,7 @@ token's own weight counts once; the decay of the query's own token acts, the key
 The published gate reads the hidden states x (`gates=x`, preset `published`). By default it reads
 the key: in a matched comparison all methods are functions of the same q, k, v. The norm stays, for
 without it outputs begin 3 times as large as values; HGRN2 has one for all heads. Left out: a short
-convolution, and a gate on the output, which an `Around` (luna/qkv.py) puts around any method.
+convolution, and a gate on the output, which an `Around` (luna/around.py) puts around any method.
 Decays of a feature below e^-10 count as that (luna/scans.py).
 """
 

@@ -17,7 +17,7 @@ read the key, and directions are alike. With preset `published` both read the hi
 (`gates=x`), and each direction has steps of its own (`tie=false`). The authors' code
 (goombalab/hydra at 0daa208) does so for the steps, with one bias for both directions; its diagonal
 reads the values of all heads, and has D for its only bias. Left out, for it is the authors' block
-and not the mixer: a short convolution, a norm and a gate on the output (`Around` in luna/qkv.py
+and not the mixer: a short convolution, a norm and a gate on the output (`Around` in luna/around.py
 puts these around any method), twice the width, and keys and queries of each direction.
 
 So a row is not read with its own query, and one layer cannot answer what its own token asks.

@@ -10,17 +10,19 @@ from typing import Any
 
 import torch
 
+from luna.around import Around
 from luna.contract import Slot
 from luna.method import PROFILES
 from luna.mixing import Place
-from luna.qkv import Around
+from luna.qkv import Style
 from luna.registry import options
 from luna.testing.cases import Case, hold, mask_of
 from luna.testing.memory import Sizes
 from luna.testing.subject import Subject
 
 # Words of every method: an option of the same name would never be given to its method.
-TAKEN = {field.name for cls in (Around, Place, Slot) for field in dataclasses.fields(cls)}
+PLACES = (Around, Place, Style, Slot)
+TAKEN = {"style", *(field.name for cls in PLACES for field in dataclasses.fields(cls))}
 SLOW = 60.0  # times as long as softmax at 512 tokens: a Python loop over tokens
 
 

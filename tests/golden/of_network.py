@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +24,8 @@ from lra.base.config import (
 from lra.model.build import build
 from lra.model.embedding import Embedding
 from lra.model.rotary import Rotary
+from luna import qkv
 from luna.dropout import Dropout, attend
-from luna.qkv import Around
 
 from .compare import Numbers
 from .made import in_float64, norm_of, small
@@ -134,13 +135,13 @@ def _network(style: Style, shape: Shape) -> Numbers:
     }
 
 
-AROUND: dict[str, Around] = {
-    "plain": Around(),
-    "narrow": Around(qkv_dim=4, qkv_bias=False, out_bias=False),
-    "convolution": Around(dwc="conv1d"),
-    "on a grid": Around(dwc="conv2d", grid=(3, 3)),
-    "surrounded": Around(short_conv=3, head_norm=True, gate="full"),
-    "gate of low rank": Around(gate="low_rank"),
+AROUND: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "narrow": {"style": qkv.Style(qkv_dim=4, qkv_bias=False, out_bias=False)},
+    "convolution": {"dwc": "conv1d"},
+    "on a grid": {"dwc": "conv2d", "style": qkv.Style(grid=(3, 3))},
+    "surrounded": {"short_conv": 3, "head_norm": True, "gate": "full"},
+    "gate of low rank": {"gate": "low_rank"},
 }
 
 
@@ -157,11 +158,11 @@ def projections() -> Numbers:
     return numbers
 
 
-def _mixed(around: Around, *, causal: bool) -> Numbers:
+def _mixed(around: dict[str, Any], *, causal: bool) -> Numbers:
     torch.manual_seed(7)
     with in_float64():
         place = {"d_model": WIDTH, "n_heads": 2, "max_len": N, "causal": causal}
-        mixer = luna.mixer("linear" if causal else "uniform", around=around, **place)
+        mixer = luna.mixer("linear" if causal else "uniform", **place, **around)
     drawn = norm_of(mixer.parameters())
     by_formula(mixer)
     x = waves(3, N, WIDTH).requires_grad_()

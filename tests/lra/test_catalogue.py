@@ -91,7 +91,7 @@ def test_the_list_imports_no_torch(tmp_path):
     """Where the methods' code is what is kept."""
     (tmp_path / "kept.json").write_text(json.dumps(catalogue.described()), encoding="utf-8")
     code = (
-        "import sys; from pathlib import Path; from lra import methods; "
+        "import sys, luna.around; from pathlib import Path; from lra import methods; "
         "from lra.cli import main; "
         f"methods.KEPT = Path({str(tmp_path / 'kept.json')!r}); main(['list', '--papers']); "
     )

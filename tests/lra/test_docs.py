@@ -67,7 +67,7 @@ def test_the_python_of_a_page_runs_from_its_top_to_its_end(
 ):
     """As a script whose demo is small; what a script registers is forgotten."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.TASKS, "added", {})
     text = (ROOT / page).read_text(encoding="utf-8")
     small = [*SMALL["train experiment=demo"].split(), "trainer=cpu"]
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S))

@@ -132,7 +132,7 @@ def test_a_mistake_in_its_options_is_one_sentence(outside, capsys):
 
 def test_the_other_templates_work_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.TASKS, "added", {})
     new.write("attention", "foo_bar", weights=True)
     new.write("task", "foo_task")
     monkeypatch.syspath_prepend(tmp_path / "luna-foo-bar")

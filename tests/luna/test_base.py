@@ -295,3 +295,12 @@ def test_generator_is_seeded_saved_and_its_own():
     assert draw(third) == draw(saved_again) == following != drawn
     third.load_state_dict(Echo(slot(seed=3)).state_dict())  # one that never drew
     assert draw(third) != following
+
+
+def test_torch_is_imported_with_the_first_name_that_needs_it():
+    code = (
+        "import sys, luna, luna.around\n"
+        "assert not hasattr(luna, 'nothing') and 'torch' not in sys.modules\n"
+        "assert luna.registry.get('linear') is luna.get('linear') and 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import get_args
+
 import pytest
 import torch
 from torch import nn
 
 import luna
 from luna import LunaError
-from luna.qkv import Around
+from luna.around import Around, Dwc
+from luna.local import KINDS
+from luna.qkv import Style
 from luna.surround import HeadNorm, OutputGate, ShortConv
 from luna.testing.cases import difference, hidden, mask_of, shaken
 
@@ -84,8 +89,8 @@ def test_a_gate_has_the_rank_that_is_asked_for():
 
 
 def test_what_surrounds_an_attention_keeps_padding_out_and_learns():
-    around = Around(short_conv=4, head_norm=True, gate="low_rank", dwc="conv1d")
-    built, x, m = mixer("linear", around=around), hidden(), mask_of("prefix")
+    around = {"short_conv": 4, "head_norm": True, "gate": "low_rank", "dwc": "conv1d"}
+    built, x, m = mixer("linear", **around), hidden(), mask_of("prefix")
     plain = mixer("linear")
     out = built(x, m)
     assert difference(out, plain(x, m), m) > 1e-3
@@ -99,7 +104,7 @@ def test_what_surrounds_an_attention_keeps_padding_out_and_learns():
 
 
 def test_it_is_off_by_default_and_draws_nothing():
-    with_none = mixer("linear", around=Around())
+    with_none = mixer("linear", **asdict(Around()))
     assert [name for name, _ in with_none.named_parameters()] == [
         "qkv.weight",
         "qkv.bias",
@@ -111,17 +116,45 @@ def test_it_is_off_by_default_and_draws_nothing():
 @pytest.mark.parametrize(
     ("around", "words"),
     [
-        ({"short_conv": -1}, "kernel of at least 1, got -1"),
-        ({"gate": "half"}, "one of none, full, low_rank, got 'half'"),
-        ({"qkv_dim": 33}, "2 heads do not divide a width of 33"),
+        (
+            {"dwc": "conv3d"},
+            "dwc=conv3d is out of range: it must be none, conv1d, conv2d or",
+        ),
+        ({"normalise": "max"}, "normalise=max is out of range: it must be sum, abs or rms"),
+        ({"short_conv": -1}, "short_conv=-1 is out of range: it must be a whole number of tokens"),
+        ({"head_norm": 1}, "head_norm=1 is out of range: it must be true or false"),
+        ({"gate": "half"}, "gate=half is out of range: it must be none, full or low_rank"),
+        ({"style": Style(qkv_dim=33)}, "2 heads do not divide a width of 33"),
     ],
 )
 def test_surroundings_that_cannot_be(around: dict, words: str):
     with pytest.raises(LunaError, match=words):
-        mixer("linear", around=Around(**around))
+        mixer("linear", **around)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"dwc": "conv1d"}, "dwc='conv1d'"),
+        ({"normalise": "rms"}, "normalise='rms'"),
+        ({"short_conv": 4}, "short_conv=4"),
+        ({"head_norm": True}, "head_norm=True"),
+        ({"gate": "full"}, "gate='full'"),
+        ({"style": Style(alibi=True)}, "alibi=True"),
+        ({"style": Style(positions=nn.Identity)}, "rotary positions"),
+    ],
+)
+def test_a_mixer_has_no_place_for_them(given: dict, words: str):
+    with pytest.raises(LunaError, match=f"^{words} is for attentions, and 's4d' is a mixer"):
+        mixer("s4d", **given)
+    mixer("s4d", **asdict(Around()), style=Style(qkv_dim=16))
+
+
+def test_every_local_branch_is_a_choice():
+    assert get_args(Dwc) == ("none", *KINDS)
 
 
 def test_a_stream_is_refused_where_it_would_need_the_tokens_before():
-    built = mixer("linear", causal=True, around=Around(short_conv=4))
+    built = mixer("linear", causal=True, short_conv=4)
     with pytest.raises(LunaError, match="cannot stream with a convolution"):
         built.step(None, hidden()[:, 0])

@@ -23,7 +23,7 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     pytest.importorskip("matplotlib").use("Agg")
     pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.TASKS, "added", {})
     small, compose = SMALL["train experiment=demo"].split(), lra.compose
     monkeypatch.setattr(lra, "compose", lambda words: compose([*words, *small]))
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]

@@ -19,7 +19,7 @@ WIDTH = 32  # of a head of model=probe
         (["attention=linear"], WIDTH * WIDTH + WIDTH),  # S and z
         (["attention=linear", "model.n_heads=4"], 16 * 16 + 16),
         (["attention=luna", "attention.M=4", "attention.L=4"], 16 * WIDTH + 16),
-        (["attention=linear", "attention.dwc=k3"], WIDTH * WIDTH + WIDTH),  # both directions only
+        (["attention=linear", "attention.dwc=conv1d"], WIDTH * WIDTH + WIDTH),  # of no state
         (["attention=linear", "attention.short_conv=3"], WIDTH * WIDTH + WIDTH),  # beside it
         (["attention=s4d", "attention.state=8"], WIDTH * 8),  # 4 complex numbers a channel
         (["attention=softmax"], GROWS),

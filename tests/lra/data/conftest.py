@@ -79,7 +79,7 @@ FAKES = {cls.name: cls for cls in (Numbers, Pairs, Pictures)}
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The made-up tasks, known to lra.data like any other."""
     for name, cls in FAKES.items():
-        monkeypatch.setitem(registry._registered, name, cls)
+        monkeypatch.setitem(registry.TASKS.added, name, cls)
 
 
 @pytest.fixture

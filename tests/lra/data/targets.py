@@ -55,6 +55,6 @@ def registered(**changes: Any) -> type[data.Task]:
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what a test registers to itself."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.TASKS, "added", {})
     metric.suited("numbers")  # imports all that are ours, which happens once
-    monkeypatch.setattr(metric, "_registered", dict(metric._registered))
+    monkeypatch.setattr(metric.METRICS, "added", dict(metric.METRICS.added))

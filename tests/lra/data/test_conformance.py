@@ -79,7 +79,7 @@ def test_a_broken_task_is_found(
     monkeypatch: pytest.MonkeyPatch,
     lra_data: Callable[..., tuple[int, str, str]],
 ):
-    monkeypatch.setitem(registry._registered, task.name, task)
+    monkeypatch.setitem(registry.TASKS.added, task.name, task)
     code, out, err = lra_data("check", task.name)
     lines = [line for line in out.splitlines() if "differs" in line]
     assert bool(code) is bool(broken) is bool(lines), out + err

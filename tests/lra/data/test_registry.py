@@ -56,21 +56,23 @@ class Parity(data.Task):
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No task that a test registers is known to the next."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.TASKS, "added", {})
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """installed(source): a package whose entry point declares the task `parity`."""
     monkeypatch.syspath_prepend(tmp_path)
-    entry = importlib.metadata.EntryPoint("parity", "parity_task:Parity", registry.ENTRY_POINTS)
+    entry = importlib.metadata.EntryPoint(
+        "parity", "parity_task:Parity", registry.TASKS.entry_points
+    )
     monkeypatch.setattr(groups, "installed", lambda _: {"parity": entry})
 
     def write(source: str = MODULE) -> None:
         (tmp_path / "parity_task.py").write_text(source, encoding="utf-8")
         sys.modules.pop("parity_task", None)
         code.find_source.cache_clear()
-        registry._registered.clear()
+        registry.TASKS.added.clear()
 
     yield write
     sys.modules.pop("parity_task", None)

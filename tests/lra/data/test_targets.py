@@ -102,7 +102,7 @@ def test_targets_says_it_where_it_is_not_clear(labels: Any, targets: str, asked:
 def test_what_cannot_be_targets_is_refused(labels: Any, more: dict[str, Any], problem: str):
     with pytest.raises(UserError, match=problem):
         given(labels, **more)
-    assert "given" not in registry._registered
+    assert "given" not in registry.TASKS.added
 
 
 def test_pairs_have_no_label_per_id():

@@ -33,8 +33,8 @@ def metric_of(score: Any = 1.0, **facts: Any) -> type[Metric]:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """What this test registers, nobody else sees."""
     metric.suited("numbers")
-    monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr(metric, "_registered", dict(metric._registered))
+    monkeypatch.setattr(registry.TASKS, "added", {})
+    monkeypatch.setattr(metric.METRICS, "added", dict(metric.METRICS.added))
 
 
 @pytest.mark.parametrize(

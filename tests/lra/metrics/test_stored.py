@@ -178,7 +178,7 @@ class Close(Metric):
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     metric.suited("numbers")  # imports all that are ours, which happens once
-    monkeypatch.setattr(metric, "_registered", dict(metric._registered))
+    monkeypatch.setattr(metric.METRICS, "added", dict(metric.METRICS.added))
 
 
 def test_a_metric_of_ones_own_is_known_by_its_name(registered: None):

@@ -15,12 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 
 import luna
 from lra.base.errors import UserError, readable
+from lra.base.limits import Range
 from lra.base.places import CONFIGS
 from lra.settings.compose import check_again, check_settings, command_of, compose
 from lra.settings.errors import guard
 from lra.settings.experiment import plain
 from lra.settings.presets import AROUND, NO_OPTIONS
-from lra.settings.ranges import RANGES
 from lra.settings.run import Run
 from lra.settings.search_path import initialised
 from lra.training.run import train
@@ -30,6 +30,7 @@ from ..conftest import command
 GROUPS = (
     "task",
     "attention",
+    "around",
     "model",
     "protocol",
     "pretrain",
@@ -114,6 +115,32 @@ def test_what_stands_around_any_attention_is_what_the_file_says():
     assert {key: file[key] for key in AROUND} == AROUND
 
 
+# What each choice of `around` is, in words of `attention`.
+PRESETS = {
+    "none": [],
+    "local": ["dwc=conv1d"],
+    "conv": ["short_conv=4"],
+    "normed": ["head_norm=true"],
+    "gated": ["head_norm=true", "gate=full"],
+    "conv_gated": ["short_conv=4", "head_norm=true", "gate=full"],
+}
+
+
+@pytest.mark.parametrize("name", files("around"))
+def test_a_choice_of_around_is_its_words(name: str):
+    run = compose(["attention=gla", f"around={name}"])
+    assert run.attention == compose(["attention=gla", *spelt(PRESETS[name])]).attention
+
+
+def spelt(words: list[str]) -> list[str]:
+    return [f"attention.{word}" for word in words]
+
+
+def test_a_word_goes_over_the_choice_of_around():
+    run = compose(["attention=gla", "around=conv_gated", "attention.gate=low_rank"])
+    assert (run.attention["gate"], run.attention["short_conv"]) == ("low_rank", 4)
+
+
 def test_every_attention_has_a_config_with_exactly_its_options():
     """Their published values are the constructor's defaults: the same on every task, or on some
     where they depend on the task."""
@@ -190,6 +217,8 @@ WRONG = {
     "seed=-1": "seed=-1 is out of range",
     "protocol.data.max_length=99999": "protocol.data.max_length",
     "model.n_heads=3": "model.n_heads=3 is out of range",
+    "attention.dwc=conv3d": "attention.dwc=conv3d is out of range: it must be none, conv1d,",
+    "attention.normalise=max": "attention.normalise=max is out of range: it must be sum, abs",
     "attention.short_conv=long": "attention.short_conv=long is out of range: it must be a whole",
     "attention.head_norm=2": "attention.head_norm=2 is out of range: it must be true or false",
     "attention.gate=half": "attention.gate=half is out of range: it must be none, full or low_rank",
@@ -210,28 +239,37 @@ WRONG = {
 ALLOWED = {"protocol.evaluation.dev_batches": (-1,)}
 
 
-def numbers_in(schema: type, above: str = "") -> Iterator[tuple[str, type]]:
-    """Every setting of a run that is a number, by its dotted name."""
-    for name, hint in typing.get_type_hints(schema).items():
-        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        for kind in kinds:
+def numbers_in(schema: type, above: str = "") -> Iterator[tuple[str, type, list[Range]]]:
+    """Every setting of a run that is a number, by its dotted name, with its ranges."""
+    hints = typing.get_type_hints(schema)
+    for place in dataclasses.fields(schema):
+        hint = hints[place.name]
+        for kind in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
             if dataclasses.is_dataclass(kind):
-                yield from numbers_in(kind, f"{above}{name}.")
+                yield from numbers_in(kind, f"{above}{place.name}.")
             elif kind in (int, float):
-                yield f"{above}{name}", kind
+                yield f"{above}{place.name}", kind, place.metadata.get("ranges", ())
 
 
-@pytest.mark.parametrize(("setting", "kind"), [*numbers_in(Run)])
-def test_every_number_has_a_range(setting: str, kind: type):
+@pytest.fixture(scope="module")
+def typical() -> Run:
+    return compose(["task.source=tiny"])
+
+
+@pytest.mark.parametrize(("setting", "kind", "limits"), [*numbers_in(Run)])
+def test_every_number_has_a_range(setting: str, kind: type, limits: list[Range], typical):
     """nan and inf pass a comparison that is written the other way round."""
-    limits = [limit for limit in RANGES if setting in limit.settings]
     impossible = [-1, -(2**40), 10**30] if kind is int else [math.nan, math.inf, -math.inf, -1.0]
-    run = compose(["task.source=tiny"])
     for value in impossible:
         allowed = value in ALLOWED.get(setting, ()) or any(
-            not limit.allowed(value, run) for limit in limits
+            not limit.allowed(value, typical) for limit in limits
         )
         assert allowed, f"{setting}={value}"
+
+
+def test_a_setting_is_held_to_its_own_range_before_it_is_held_to_others():
+    with pytest.raises(UserError, match=r"^model\.qkv_dim=-1 is out of range: it must be at least"):
+        compose(["model.qkv_dim=-1"])
 
 
 def test_too_many_brackets_are_one_sentence():
@@ -294,8 +332,8 @@ def test_the_command_line_says_a_methods_mistake():
 
 
 def test_what_composing_does_not_see_is_refused_when_the_run_starts():
-    with pytest.raises(luna.LunaError, match="conv3d"):
-        train(compose(["attention.dwc=conv3d", "task.source=tiny"]))
+    with pytest.raises(luna.LunaError, match=r"luna\.M must be int"):
+        train(compose(["attention.M=eight", "task.source=tiny"]))
     with pytest.raises(UserError, match="run `lra data prepare image --data-dir nowhere`"):
         train(compose(["task=image", "data_dir=nowhere"]))
 

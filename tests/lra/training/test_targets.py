@@ -65,8 +65,8 @@ def register() -> None:
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """The three tasks, known to this test alone."""
     metric.suited("numbers")  # imports all that are ours, which happens once
-    monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr(metric, "_registered", dict(metric._registered))
+    monkeypatch.setattr(registry.TASKS, "added", {})
+    monkeypatch.setattr(metric.METRICS, "added", dict(metric.METRICS.added))
     register()
 
 
@@ -80,7 +80,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of every task two methods with one seed each."""
     folder = tmp_path_factory.mktemp("targets")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "_registered", {})
+        patch.setattr(registry.TASKS, "added", {})
         register()
         for name in (SHARE, BOTH, WHICH):
             for attention in ("linear", "softmax"):
@@ -183,8 +183,8 @@ def test_records_are_recomputed_with_and_without_the_code_of_the_task(
 ):
     found = load_records([runs / "runs"])
     assert check_records(found, runs / "data", reevaluate=True) == {PROVEN: 6}
-    monkeypatch.setattr(registry, "_registered", {})
-    metric._registered.pop("close")
+    monkeypatch.setattr(registry.TASKS, "added", {})
+    metric.METRICS.added.pop("close")
     assert check_records(load_records([runs / "runs"]), runs / "data") == {RECOMPUTED: 6}
 
 
@@ -215,7 +215,7 @@ def test_a_score_of_an_unknown_metric_is_trusted(runs: Path, monkeypatch: pytest
     record = record_of(runs, SHARE)
     facts = json.loads(json.dumps(record.facts))
     facts["metric"]["name"] = "gone"
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry.TASKS, "added", {})
     assert check_records([lra.Record(facts, record.path)], runs / "data") == {TRUSTED: 1}
 
 
