@@ -30,6 +30,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from luna.kernels.compiled import PASSES, STATES
 from luna.kernels.decayed.passes import (
     keys_backward_kernel,
     keys_kernel,
@@ -112,7 +113,7 @@ class Call:
 
     def _run(self, kernel: Any, *arguments: Any) -> None:
         s = self.shape
-        kernel[(self.units,)](*arguments, s=s, num_warps=s.warps, num_stages=1)
+        kernel[(self.units,)](*arguments, s=s, num_warps=s.warps, **PASSES)
 
     def _own(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Memory for what each block alone adds to the states, and by how much it lets them fall,
@@ -130,5 +131,5 @@ class Call:
                 self.blocks,
                 LATER=direction != before,
                 s=self.shape,
-                num_warps=1,
+                **STATES,
             )

@@ -209,18 +209,19 @@ def queries_backward_kernel(grad, q, k, v, out, g, mask, states, made, dq, sizes
     before = tl.where(rows[:, None] > rows[None, :], weights, 0.0)
     pairs = tl.sum(phi * d, 1) + tl.sum(before, 1)
     begin_decays(dg, place, pairs, False, sizes, s)
-    store_own(own, unit, phi, dN, dc, tl.exp(G), totals[0], s)
     dphi += d
     if not s.causal:
-        unit += tl.num_programs(0)
-        d = returning(dN, dc, tl.exp(K), states, unit, s)
+        d = returning(dN, dc, tl.exp(K), states, unit + tl.num_programs(0), s)
         behind = tl.where(rows[:, None] < rows[None, :], weights, 0.0)
         pairs = tl.sum(phi * d, 1) + tl.sum(behind, 1)
         begin_decays(dg + tokens_of(sizes, s), place, pairs, True, sizes, s)
-        store_own(own, unit, phi, dN, dc, tl.exp(K), totals[1], s)
         dphi += d
     dx, _ = s.map.backward(dphi, phi, kept, x, real, (0,), (0,), (0,), 0, s)
     store(dq, b, h, first, last, dx, s.d, s.dP, s)
+    # After all that dN is a factor of: as the other factor it takes as many registers again.
+    store_own(own, unit, phi, dN, dc, tl.exp(G), totals[0], s)
+    if not s.causal:
+        store_own(own, unit + tl.num_programs(0), phi, dN, dc, tl.exp(K), totals[1], s)
 
 
 @triton.jit
@@ -239,24 +240,29 @@ def keys_backward_kernel(
     dphi = dot(tl.trans(dA), queries[1], s)
     dvalues = dot(tl.trans(products * M), dN, s)
     weights = dA * products
-    fallen = tl.exp(totals[0] - sums[0])
-    d = returning(values, ones, fallen, states, unit, s)
+    G, K = totals[0] - sums[0], totals[1] - sums[1]
+    d = returning(values, ones, tl.exp(G), states, unit, s)
     before = tl.where(rows[:, None] > rows[None, :], weights, 0.0)
-    across = pairs_across(states, of_keys, unit, totals[0], s)
     arrived, inside = tl.sum(phi * d, 1), tl.sum(before, 0)
-    end_decays(dg, place, arrived, inside, across, False, sizes, s)
-    more, _ = arriving(phi, fallen, states, unit, s)
-    dphi, dvalues = dphi + d, dvalues + more
+    dphi += d
+    arrived_back, inside_back = arrived, inside
     if not s.causal:
-        unit += tl.num_programs(0)
-        fallen = tl.exp(totals[1] - sums[1])
-        d = returning(values, ones, fallen, states, unit, s)
+        d = returning(values, ones, tl.exp(K), states, unit + tl.num_programs(0), s)
         behind = tl.where(rows[:, None] < rows[None, :], weights, 0.0)
-        across = pairs_across(states, of_keys, unit, totals[1], s)
-        arrived, inside = tl.sum(phi * d, 1), tl.sum(behind, 0)
-        end_decays(dg + tokens_of(sizes, s), place, arrived, inside, across, True, sizes, s)
-        more, _ = arriving(phi, fallen, states, unit, s)
-        dphi, dvalues = dphi + d, dvalues + more
+        arrived_back, inside_back = tl.sum(phi * d, 1), tl.sum(behind, 0)
+        dphi += d
     dx, _ = s.map.backward(dphi, phi, kept, x, real, (0,), (0,), (0,), 0, s)
     store(dk, b, h, first, last, dx, s.d, s.dP, s)
+    # Of states and their gradients at once: where keys and queries are held no longer.
+    across = pairs_across(states, of_keys, unit, totals[0], s)
+    end_decays(dg, place, arrived, inside, across, False, sizes, s)
+    if not s.causal:
+        across = pairs_across(states, of_keys, unit + tl.num_programs(0), totals[1], s)
+        dg += tokens_of(sizes, s)
+        end_decays(dg, place, arrived_back, inside_back, across, True, sizes, s)
+    more, _ = arriving(phi, tl.exp(G), states, unit, s)
+    dvalues += more
+    if not s.causal:
+        more, _ = arriving(phi, tl.exp(K), states, unit + tl.num_programs(0), s)
+        dvalues += more
     store(dv, b, h, first, last, dvalues, s.e, s.eP, s)

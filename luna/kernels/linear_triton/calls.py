@@ -26,6 +26,7 @@ import torch
 import triton
 from torch import Tensor
 
+from luna.kernels.compiled import PASSES, STATES
 from luna.kernels.linear_triton.passes import (
     keys_backward_kernel,
     keys_kernel,
@@ -99,9 +100,8 @@ class Call:
             )
 
     def _run(self, kernel: Any, *arguments: Any) -> None:
-        # One stage: loads in flight ahead of their block would take registers that there are not.
         s = self.shape
-        kernel[(self.units,)](*arguments, s=s, num_warps=s.warps, num_stages=1)
+        kernel[(self.units,)](*arguments, s=s, num_warps=s.warps, **PASSES)
 
     def _sums(self, like: Tensor) -> Tensor:
         """Memory for one S and z for each unit."""
@@ -113,7 +113,7 @@ class Call:
         grid = self.B * self.H, self.D
         causal = bool(self.shape.causal)
         states_kernel[grid](
-            units, S, z, self.segments, CAUSAL=causal, LATER=later, s=self.shape, num_warps=1
+            units, S, z, self.segments, CAUSAL=causal, LATER=later, s=self.shape, **STATES
         )
 
 

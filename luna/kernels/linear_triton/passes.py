@@ -79,19 +79,19 @@ def queries_kernel(q, k, v, mask, maps, states, out, c, sizes, s: tl.constexpr):
         phi, _ = s.map.features(x, real, maps, g, s)
         if not s.causal:  # read again in every block: registers are dearer
             S_sum, z_sum = load_state(S, z, b * sizes[0] + h, s)
-        N = dot(phi, S_sum, s)
         weight = tl.sum(magnitudes(phi, s) * z_sum[None, :], 1)
+        N = dot(phi, S_sum, s)
         if s.causal:
             x = load(k, b, h, start, real, s.d, s.dP, s)
-            values = load(v, b, h, start, real, s.e, s.eP, s)
             phi_k, _ = s.map.features(x, real, maps, g, s)
             A = earlier(rows, dot(phi, tl.trans(phi_k), s))
+            values = load(v, b, h, start, real, s.e, s.eP, s)  # not held while keys are mapped
+            z_sum += tl.sum(magnitudes(phi_k, s), 0)
+            S_sum += dot(tl.trans(phi_k), values, s)
             N += dot(A, values, s)
             if s.absolute:
                 A = earlier(rows, dot(tl.abs(phi), tl.trans(tl.abs(phi_k)), s))
             weight += tl.sum(A, 1)
-            S_sum += dot(tl.trans(phi_k), values, s)
-            z_sum += tl.sum(magnitudes(phi_k, s), 0)
         if s.divided:
             N = N / denominator(weight, s)[:, None]
         store(out, b, h, start, last, N, s.e, s.eP, s)

@@ -20,6 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from luna.kernels.compiled import TABLES
+
 KEYS = 32  # whose ranks one program counts
 ROWS = 16  # of the table, or hidden units of its gradient, for one program
 OTHERS = 128  # that these meet at a time
@@ -185,9 +187,10 @@ def tables(e: Tensor, f: Tensor, a: Tensor, g: Tensor, slope: float) -> tuple[Te
     ranks = torch.empty_like(keys, dtype=torch.int32)
     blocks = triton.cdiv(N, KEYS), G
     with torch.cuda.device_of(e):
-        keys_kernel[blocks](e, f, keys, ranks, N, KEYS=KEYS, OTHERS=OTHERS)
+        keys_kernel[blocks](e, f, keys, ranks, N, KEYS=KEYS, OTHERS=OTHERS, **TABLES)
         blocks = triton.cdiv(N + 1, ROWS), G * L
-        table_kernel[blocks](e, f, a, g, ranks, table, N + 1, L, w, C < L, **_sizes(slope))
+        sizes = _sizes(slope)
+        table_kernel[blocks](e, f, a, g, ranks, table, N + 1, L, w, C < L, **sizes, **TABLES)
     return keys, table, ranks
 
 
@@ -197,11 +200,10 @@ def tables_backward(
     """Gradients of e, f, a and g."""
     (G, C, w), L = e.shape, a.shape[1]
     de, df, da, dg = (torch.empty_like(t) for t in (e, f, a, a[:, :, 0]))
-    blocks = triton.cdiv(w, ROWS), G * C
+    blocks, sizes = (triton.cdiv(w, ROWS), G * C), _sizes(slope)
+    arguments = dtable, e, f, a, ranks, de, df, da, dg, C * w + 1, L, w, C < L
     with torch.cuda.device_of(e):
-        table_backward_kernel[blocks](
-            dtable, e, f, a, ranks, de, df, da, dg, C * w + 1, L, w, C < L, **_sizes(slope)
-        )
+        table_backward_kernel[blocks](*arguments, **sizes, **TABLES)
     return de, df, da, dg
 
 

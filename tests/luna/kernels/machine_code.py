@@ -13,6 +13,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from luna.kernels.compiled import PASSES
+
 HOPPER = GPUTarget("cuda", 90, 32)
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 ROWS = ("grad", "q", "k", "v", "out", "dq", "dk", "dv")  # tensors that come with their strides
@@ -31,10 +33,10 @@ class MachineCode(NamedTuple):
 
 
 def compiled(
-    kernel: Any, constants: dict[str, Any], *, half: bool, warps: int = 4, **groups: int
+    kernel: Any, constants: dict[str, Any], *, half: bool, options: Any = PASSES, **groups: int
 ) -> MachineCode:
-    """Compile a kernel as a call with aligned tensors does, and count. Groups of pointers: how many
-    there are in an argument."""
+    """Compile a kernel as a call with aligned tensors and these options does, and count. Groups of
+    pointers: how many there are in an argument."""
     rows = ("*bf16" if half else "*fp32", "i32", "i32", "i32")
     types: dict[str, Any] = dict.fromkeys(ROWS, rows) | dict.fromkeys(NUMBERS, "i32")
     types |= {"maps": ("*fp32",) * 4, "mask": "*i1", "ranks": "*i32", "sizes": ("i32",) * 4}
@@ -43,8 +45,7 @@ def compiled(
     signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     source = ASTSource(kernel, signature, places, _aligned(signature))
-    options = {"num_warps": warps, "num_stages": 1}
-    code = triton.compile(source, target=HOPPER, options=options)
+    code = triton.compile(source, target=HOPPER, options={"num_warps": 4, **options})
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code.asm["cubin"])
         file.flush()

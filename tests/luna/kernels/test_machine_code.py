@@ -7,11 +7,15 @@ this was measured (docs/speed.md); a number here may fall.
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from luna import kernels
+from luna.kernels import compiled as how
 from luna.kernels.checked import INTERPRETED, TRITON
 from luna.kernels.scalar_mlp import OUTPUTS
 
@@ -27,12 +31,12 @@ GROUPS = {
 }
 SHARED = 227 * 1024  # bytes that a program of this card can have
 
-# Instructions that spill, of the four passes, by Triton 3.6.0 and 3.7.1.
+# Instructions that spill, of the four passes, at most: by Triton 3.7.1 and 3.9.0.
 SPILLS = {
     ("half", False): (0, 0, 400, 40),
     ("half", True): (0, 0, 750, 650),
     ("single", False): (0, 0, 490, 240),
-    ("single", True): (0, 95, 1060, 1220),
+    ("single", True): (0, 96, 1060, 1220),
 }
 rest = pytest.mark.rest
 
@@ -148,10 +152,10 @@ DECAYED = {
     "keys_backward": {"states": 4, "of_keys": 2},
 }
 DECAYED_SPILLS = {
-    ("half", False): (0, 0, 170, 40),
-    ("half", True): (0, 0, 90, 20),
-    ("single", False): (4, 0, 290, 160),
-    ("single", True): (4, 0, 100, 160),
+    ("half", False): (0, 0, 120, 30),
+    ("half", True): (0, 0, 60, 20),
+    ("single", False): (4, 0, 140, 140),
+    ("single", True): (4, 0, 50, 130),
 }
 
 
@@ -179,7 +183,9 @@ def test_passes_with_decays_add_nothing_atomically_and_spill_no_more(precision: 
         assert (code.fences, code.returning, code.vectors) == (0, 0, 0), (name, code)
         assert code.spills <= most, (name, code)
         assert code.shared <= SHARED, (name, code)
-    states = compiled(passes.states_kernel, {"LATER": True, "s": shape}, half=half, warps=1)
+    states = compiled(
+        passes.states_kernel, {"LATER": True, "s": shape}, half=half, options=how.STATES
+    )
     assert (states.fences, states.returning, states.spills) == (0, 0, 0)
 
 
@@ -191,9 +197,8 @@ def test_the_kernels_of_the_table_compile(kernel: str):
 
     constants: dict[str, dict[str, Any]] = {"keys": {"KEYS": 32, "OTHERS": 128}}
     of_table = {"SHARED": False, "SLOPE": 0.0, "ROWS": 16, "OTHERS": 128}
-    code = compiled(
-        getattr(by_triton, f"{kernel}_kernel"), constants.get(kernel, of_table), half=False
-    )
+    function, given = getattr(by_triton, f"{kernel}_kernel"), constants.get(kernel, of_table)
+    code = compiled(function, given, half=False, options=how.TABLES)
     assert (code.fences, code.returning, code.spills) == (0, 0, 0)
 
 
@@ -203,5 +208,22 @@ def test_states_are_added_up_in_order():
     from .machine_code import compiled
 
     constants = {"CAUSAL": True, "LATER": False, "s": shape(True, causal=True)}
-    code = compiled(states_kernel, constants, half=True, warps=1)
+    code = compiled(states_kernel, constants, half=True, options=how.STATES)
     assert (code.fences, code.returning, code.spills) == (0, 0, 0)
+
+
+def test_every_launch_says_how_its_kernel_is_compiled():
+    """Or a default of Triton decides, which changes with its version."""
+    launches = [
+        (ast.unparse(node.func), {ast.unparse(w.value) for w in node.keywords if w.arg is None})
+        for path in Path(kernels.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Subscript)
+        and "kernel" in ast.unparse(node.func.value)
+    ]
+    assert len(launches) == 7
+    for kernel, words in launches:
+        assert words & {"PASSES", "STATES", "TABLES"}, kernel
+    every = how.PASSES, how.STATES, how.TABLES
+    assert all(options.items() >= how.FUSED.items() for options in every)
