@@ -239,6 +239,21 @@ def test_nothing_is_left_of_an_earlier_call(name: str):
 
 
 @maps
+def test_a_direct_call_and_the_operator_are_one(name: str, monkeypatch: Any):
+    """Also where inputs are views of one projection, and where nobody reads the output."""
+    attention, mask = build(name), scattered(70)
+    (x,) = leaves(torch.stack(tensors(70, e=8), 1).transpose(2, 3), dtype=F32)
+    results = []
+    for unseen in (True, False):
+        monkeypatch.setattr(mapped.operator, "is_unseen", lambda *_, unseen=unseen: unseen)
+        views = x.transpose(2, 3).unbind(1)
+        for qkv in (views, [t.contiguous() for t in views]):
+            results.append(with_gradients(attention(*qkv, mask), [x, *attention.parameters()]))
+    for other in results[1:]:
+        assert_equal(results[0], other)
+
+
+@maps
 def test_second_derivatives(name: str):
     """Also where q, k and v are one tensor, which is itself a function of another."""
     attention, results = build(name), []
