@@ -23,7 +23,8 @@ from luna.kernels import cpu
 from luna.kernels.linear_numba.buffers import padded, zeros
 
 BLOCK = 64  # tokens at a time: with their sums they stay in the nearest cache
-MOST = 32  # buffers that are kept
+MOST = 64  # buffers that are kept, each of SMALL bytes at most
+SMALL = 2**19
 _KEPT: dict[tuple, tuple] = {}
 
 
@@ -55,14 +56,17 @@ def new_block(kind: np.dtype, D: int, e: int) -> Block:
 
 
 def buffers_of(maps: Any, S: np.ndarray) -> tuple:
-    """A block and a scratch of this thread, for sums like S (B, H, D, e). They are kept: to make
-    them takes as long as a hundred tokens. Nobody reads what an earlier call has left in them."""
+    """A block and a scratch of this thread, for sums like S (B, H, D, e). Small ones are kept: to
+    make them takes as long as a hundred tokens. Nobody reads what an earlier call left in them."""
     sizes = tuple(getattr(field, "shape", field) for field in maps)
     key = threading.get_ident(), type(maps), sizes, S.dtype, S.shape[2:]
     if (buffers := _KEPT.get(key)) is None:
-        if len(_KEPT) >= MOST:
-            _KEPT.clear()
-        buffers = _KEPT[key] = new_block(S.dtype, *S.shape[2:]), maps.new_scratch()
+        block = new_block(S.dtype, *S.shape[2:])
+        buffers = block, maps.new_scratch()
+        if sum(array.nbytes for array in block) <= SMALL:
+            if len(_KEPT) >= MOST:
+                _KEPT.clear()
+            _KEPT[key] = buffers
     return buffers
 
 

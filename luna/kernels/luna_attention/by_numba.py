@@ -10,7 +10,7 @@ from torch import Tensor
 from luna.kernels import cpu
 from luna.kernels.linear_numba import calls
 from luna.kernels.linear_numba.sums import Division
-from luna.kernels.luna_attention.numba_map import Lines
+from luna.kernels.luna_attention.numba_map import Lines, lines_of
 from luna.kernels.luna_attention.numba_outputs import SIGNED
 from luna.kernels.scalar_mlp.by_numba import grid
 
@@ -35,4 +35,4 @@ def _division(output: int, eps: float, divided: bool, absolute: bool) -> Divisio
 
 def _maps(W: Tensor, bias: Tensor, keys: Tensor, table: Tensor, output: int) -> Lines:
     arrays = cpu.arrays(W.contiguous(), bias.contiguous(), table, *grid(keys))
-    return Lines(*(*arrays, output))
+    return lines_of(*(*arrays, output))

@@ -61,29 +61,72 @@ class Lines(NamedTuple):
         return Scratch(*(*new_buffers(self.W), *zeros(kind, *shapes), interval))
 
 
+class SmoothLines(Lines):
+    """Their outputs go through softplus or exp."""
+
+
+class EightLines(Lines):
+    """Eight channels, the usual number, which are a vector."""
+
+
+class SmoothEightLines(Lines):
+    """Both."""
+
+
+# By type, so that what a call does not need is not compiled for it.
+KINDS = {
+    (False, False): Lines,
+    (False, True): SmoothLines,
+    (True, False): EightLines,
+    (True, True): SmoothEightLines,
+}
+
+
+def lines_of(W, bias, table, keys, span, start, output: int) -> Lines:
+    kind = KINDS[table.shape[2] == 16, output > RELU]
+    return kind(W, bias, table, keys, span, start, output)
+
+
+# ---------------------------------------------------------------------- the map
+
+
 def start_part(scratch, maps, g):
     start_affine(scratch, maps, g)
 
 
-def map_rows(block, scratch, x, b, h, count, maps, g):
-    projected, u, interval = scratch.projected, scratch.u, scratch.interval
-    M, L = maps.W.shape[1], maps.table.shape[2] // 2
-    project(block, scratch, x, b, h, count, projected)
+def end_part(scratch, maps, totals, part):
+    dW, dbias, _ = totals
+    end_affine(scratch, dW, dbias, part)
+
+
+def map_by(put_lines, smooth):
+    """map_rows of a kind."""
+
+    def map_rows(block, scratch, x, b, h, count, maps, g):
+        M, L = maps.W.shape[1], maps.table.shape[2] // 2
+        find_lines(block, scratch, x, b, h, count, maps, g)
+        relu = maps.output == RELU
+        put_lines(scratch.u, scratch.interval, maps.table[g], relu, block.phi, count, M, L)
+        if smooth:
+            flat = count * block.phi.shape[1]
+            phi, slope = block.phi.reshape(-1), scratch.slope.reshape(-1)
+            put_outputs(phi[:flat], slope[:flat], maps.output)
+        clear_columns(block.phi, M * L, count)
+
+    return map_rows
+
+
+@cpu.inner
+def find_lines(block, scratch, x, b, h, count, maps, g):
+    """The projections of a block in `u`, and the line of each in `interval`."""
+    M, u = maps.W.shape[1], scratch.u
+    project(block, scratch, x, b, h, count, scratch.projected)
     for i in range(count):
         for m in range(M):
-            u[i * M + m] = projected[i, m] + maps.bias[g, m]
+            u[i * M + m] = scratch.projected[i, m] + maps.bias[g, m]
     low, per_unit = maps.span[g, 0], maps.span[g, 1]
+    interval = scratch.interval
     find_intervals(u, maps.keys[g], low, per_unit, maps.start[g], interval, count * M)
-    relu = maps.output == RELU
-    if L == 8:
-        eight_lines(u, interval, maps.table[g], relu, block.phi, count, M)
-    else:
-        lines(u, interval, maps.table[g], relu, block.phi, count, M, L)
-    if maps.output > RELU:
-        flat = count * block.phi.shape[1]
-        phi, slope = block.phi.reshape(-1), scratch.slope.reshape(-1)
-        put_outputs(phi[:flat], slope[:flat], maps.output)
-    clear_columns(block.phi, M * L, count)
 
 
 @cpu.inner
@@ -101,7 +144,7 @@ def lines(u, interval, table, relu, phi, count, M, L):
 
 
 @cpu.inner
-def eight_lines(u, interval, table, relu, phi, count, M):
+def eight_lines(u, interval, table, relu, phi, count, M, _):
     """The same for eight channels, the usual number, which are a vector."""
     width = phi.shape[1]
     for i in range(count):
@@ -112,18 +155,20 @@ def eight_lines(u, interval, table, relu, phi, count, M):
             store(phi, i * width + 8 * m, where_positive(y, y) if relu else y)
 
 
-def map_backward(block, scratch, count, maps, g, totals, part, dx, b, h):
-    M, L = maps.W.shape[1], maps.table.shape[2] // 2
-    if maps.output > RELU:
-        for i in range(count):
-            for p in range(M * L):
-                block.dphi[i, p] *= scratch.slope[i, p]
-    tables = maps.table[g], totals[2][part]
-    if L == 8:
-        eight_lines_backward(block, scratch, tables, maps.output == RELU, count, M)
-    else:
-        lines_backward(block, scratch, tables, maps.output == RELU, count, M, L)
-    project_backward(block, scratch, scratch.projected, count, dx, b, h)
+def backward_by(put_lines_backward, smooth):
+    """map_backward of a kind."""
+
+    def map_backward(block, scratch, count, maps, g, totals, part, dx, b, h):
+        M, L = maps.W.shape[1], maps.table.shape[2] // 2
+        if smooth:
+            for i in range(count):
+                for p in range(M * L):
+                    block.dphi[i, p] *= scratch.slope[i, p]
+        tables = maps.table[g], totals[2][part]
+        put_lines_backward(block, scratch, tables, maps.output == RELU, count, M, L)
+        project_backward(block, scratch, scratch.projected, count, dx, b, h)
+
+    return map_backward
 
 
 @cpu.inner
@@ -148,7 +193,7 @@ def lines_backward(block, scratch, tables, relu, count, M, L):
 
 
 @cpu.inner
-def eight_lines_backward(block, scratch, tables, relu, count, M):
+def eight_lines_backward(block, scratch, tables, relu, count, M, _):
     """The same for eight channels."""
     table, dtable = tables
     phi, dphi = block.phi, block.dphi
@@ -165,9 +210,11 @@ def eight_lines_backward(block, scratch, tables, relu, count, M):
             scratch.projected[i, m] = total(load_eight(table, at) * d)
 
 
-def end_part(scratch, maps, totals, part):
-    dW, dbias, _ = totals
-    end_affine(scratch, dW, dbias, part)
-
-
-provide(Lines, start=start_part, rows=map_rows, backward=map_backward, end=end_part)
+for (eight, smooth), kind in KINDS.items():
+    provide(
+        kind,
+        start=start_part,
+        rows=map_by(eight_lines if eight else lines, smooth),
+        backward=backward_by(eight_lines_backward if eight else lines_backward, smooth),
+        end=end_part,
+    )
