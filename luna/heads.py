@@ -33,6 +33,15 @@ def side_by_side(memory: Tensor, q: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.unflatten(-1, (H, -1)).transpose(1, 2) for t in parts)
 
 
+def gradients_like(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """Memory for their gradients, as whoever made them reads it: in their own order, or side by
+    side where they may be views of one projection."""
+    inputs = q, k, v
+    if all(t.is_contiguous() for t in inputs):
+        return tuple(torch.empty_like(t) for t in inputs)
+    return side_by_side(memory_for(q, v), q, v)
+
+
 def memory_for(q: Tensor, v: Tensor) -> Tensor:
     (B, H, n, d), e = q.shape, v.shape[3]
     return q.new_empty(B, n, H * (2 * d + e))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -86,6 +87,8 @@ class QKV(Mixer):
             n_layers=place.n_layers,
         )
         self._check_widths(width)
+        # One of your own may override `forward` without it: then it clears padding once more.
+        self.says_zeroed = "zeroed" in signature(self.attention.forward).parameters
         positions = style.positions
         self.turned = positions(self.attention) if positions else nn.Identity()
         self._surround(around, style, parts * width, width)
@@ -113,7 +116,8 @@ class QKV(Mixer):
         # and that of x is complete only behind the projections, which would be counted with it.
         hidden = x.view_as(x) if self.attention.traits().needs_x else None
         strict = self.attention.profile == "strict"
-        out = self.attention(q, k, v, mask, hidden, zeroed=strict)
+        zeroed = {"zeroed": True} if strict and self.says_zeroed else {}
+        out = self.attention(q, k, v, mask, hidden, **zeroed)
         return self._merge(out, v, x, mask)
 
     def steps(self, state: Any, x: Tensor, mask: Mask = None) -> tuple[Any, Tensor]:

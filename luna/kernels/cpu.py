@@ -39,23 +39,34 @@ def arrays(*tensors: Tensor) -> list[Any]:
     return [t.detach().numpy() for t in tensors]
 
 
-def jit(function: Callable, *, reorder: bool = True) -> Callable:
+def jit(function: Callable, *, reorder: bool = True, inner: bool = False) -> Callable:
     """numba's njit. With `reorder` a sum may be regrouped, at compile time and once for all, to
-    use vector registers; NaN and infinities keep their meaning."""
+    use vector registers; NaN and infinities keep their meaning. What machine code alone calls is
+    `inner`: it has no entry for Python, which takes longer to compile than many a function. To
+    call it from Python ends the process."""
     import numba
     from numba.core import config
 
     settings: Any = config  # its names are made at import
     flags = {"contract", "reassoc", "nsz"} if reorder else False
+    entries: Any = {"no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
     folder = cache_folder(Path(__file__).parent)
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(folder or "")
     try:
         return numba.njit(
-            function, nogil=True, cache=folder is not None, error_model="numpy", fastmath=flags
+            function,
+            nogil=True,
+            cache=folder is not None,
+            error_model="numpy",
+            fastmath=flags,
+            **entries,
         )
     finally:
         settings.CACHE_DIR = before
+
+
+inner = functools.partial(jit, inner=True)
 
 
 @functools.cache
@@ -89,12 +100,15 @@ def cache_folder(sources: Path) -> Path | None:
     return None
 
 
-def run(kernel: Callable, tasks: int, *arguments: Any) -> None:
-    """kernel(first, last, *arguments) over all tasks, on torch.get_num_threads() threads. A thread
-    takes the next share of the tasks when it is free: its core may have other work to do."""
+def run(
+    kernel: Callable, tasks: int, *arguments: Any, buffers: Callable[[], tuple] = tuple
+) -> None:
+    """kernel(first, last, *buffers(), *arguments) over all tasks, on torch.get_num_threads()
+    threads, each with buffers of its own. A thread takes the next share of the tasks when it is
+    free: its core may have other work to do."""
     threads = min(torch.get_num_threads(), tasks)
     if threads <= 1:
-        kernel(0, tasks, *arguments)
+        kernel(0, tasks, *buffers(), *arguments)
         return
     count = min(tasks, SHARES * threads)
     ends = [tasks * i // count for i in range(count + 1)]
@@ -103,8 +117,9 @@ def run(kernel: Callable, tasks: int, *arguments: Any) -> None:
 
     def work(_: Any = None) -> None:
         try:
+            own = buffers()
             for first, last in shares:
-                kernel(first, last, *arguments)
+                kernel(first, last, *own, *arguments)
         except BaseException as error:  # C, which calls this, knows no exceptions
             errors.append(error)
 

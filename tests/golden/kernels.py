@@ -80,10 +80,19 @@ def linear_blocks() -> Numbers:
     }
 
 
+def mapped() -> Numbers:
+    """More tokens than a unit has; values wider than a vector of any processor and not."""
+    return {
+        "linear": attended("linear", 1100),
+        "t2r": attended("t2r", r=12),
+    }
+
+
 # By name: the method whose integer stands for the kernel, and what measures it.
 KERNELS: dict[str, tuple[str, Callable[[], Numbers]]] = {
     "luna_attention": ("luna", luna_attention),
     "scalar_mlp": ("luna", scalar_mlps),
     "rms_norm": ("linear", rms_norms),
     "linear_blocks": ("linear", linear_blocks),
+    "mapped": ("linear", mapped),
 }

@@ -58,6 +58,17 @@ def test_letters_that_are_unknown_are_refused(monkeypatch: pytest.MonkeyPatch):
         mixer("uniform")
 
 
+def test_an_attention_may_override_forward_and_not_know_of_zeroed(monkeypatch: pytest.MonkeyPatch):
+    method, x, m = luna.get("linear"), hidden(), mask_of("scatter")
+    expected, before = mixer("linear")(x, m), method.forward
+
+    def forward(self, q, k, v, mask=None, x=None):
+        return before(self, q, k, v, mask, x)
+
+    monkeypatch.setattr(method, "forward", forward)
+    assert difference(mixer("linear")(x, m), expected, m) == 0
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_short_convolution_is_a_sum_of_neighbours(causal: bool):
     conv = shaken(ShortConv(3, 4, causal=causal))

@@ -2,13 +2,9 @@
 
 numba counts references at every call of a function and every field of a tuple that is read, by
 atomic additions: for a dozen buffers that took as long as a block's products. A kernel knows who
-holds its arrays: whoever calls it, or itself, until it ends.
+holds its arrays: whoever calls it.
 
     k, maps = borrowed((k, maps))            arguments
-    buffers = new_buffers()
-    block = borrowed(buffers)
-    ...
-    keep(buffers)                            the last line: what it made lives until here
 """
 
 from __future__ import annotations
@@ -43,13 +39,3 @@ def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
         array.parent = cgutils.get_null_value(array.parent.type)
         value = array._getvalue()
     return value
-
-
-@intrinsic
-def keep(_: Any, x: Any) -> Any:
-    """Use x for nothing: numba frees what is not used any more."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return context.get_dummy_value()
-
-    return types.void(x), codegen

@@ -16,42 +16,46 @@ units are taken in an order that does not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from luna.kernels import cpu
+from luna.kernels.linear_numba.feature_map import buffers_of
 from luna.kernels.linear_numba.passes import (
-    Rule,
     keys_backward_kernel,
     keys_kernel,
     queries_backward_kernel,
     queries_kernel,
 )
 from luna.kernels.linear_numba.rows import rows_of
+from luna.kernels.linear_numba.sums import Division
 from luna.kernels.linear_numba.units import add_up, new_sums, parts_of, segments_of, sum_parts
 
 
-def forward(tensors: Sequence[Tensor], maps: Any, rule: Rule, results: Sequence[Tensor]) -> None:
+def forward(
+    tensors: Sequence[Tensor], maps: Any, division: Division, results: Sequence[Tensor]
+) -> None:
     """Fill out, c, S and z from q, k, v and mask."""
     q, k, v, mask = tensors
     out, c, S, z = results
-    segments, real = segments_of(q), mask.contiguous().numpy()
+    segments, options = segments_of(q), (mask.contiguous().numpy(), maps, division)
     units = q.shape[0] * q.shape[1] * segments
     sums = new_sums(S, segments), new_sums(z, segments)
-    cpu.run(keys_kernel, units, rows_of(k), rows_of(v), real, maps, rule, *cpu.arrays(*sums))
+    run = partial(cpu.run, buffers=partial(buffers_of, maps, S.numpy()))
+    run(keys_kernel, units, rows_of(k), rows_of(v), *options, *cpu.arrays(*sums))
     for of_units, total in zip(sums, (S, z), strict=True):
         add_up(of_units, total)
-    inputs = rows_of(q), real, maps, rule, *cpu.arrays(S, z)
-    cpu.run(queries_kernel, units, *inputs, rows_of(out), c.numpy())
+    run(queries_kernel, units, rows_of(q), *options, *cpu.arrays(S, z), rows_of(out), c.numpy())
 
 
 def backward(
     grad: Tensor,
     tensors: Sequence[Tensor],
     maps: Any,
-    rule: Rule,
+    division: Division,
     results: Sequence[Tensor],
     gradients: Sequence[Tensor],
     of_maps: Sequence[Tensor] = (),
@@ -60,7 +64,8 @@ def backward(
     q, k, v, mask = tensors
     c, S, z = results
     dq, dk, dv = gradients
-    segments, real, groups = segments_of(q), mask.contiguous().numpy(), len(maps[0])
+    segments, groups = segments_of(q), len(maps[0])
+    options = mask.contiguous().numpy(), maps, division
     units = q.shape[0] * q.shape[1] * segments
     parts = parts_of(units, groups)
     # Both passes add to these, each part to its own.
@@ -68,18 +73,19 @@ def backward(
     totals = tuple(cpu.arrays(*shared or [z[:1]]))
     heads = torch.empty_like(S), torch.empty_like(z)  # R and r
     sums = [new_sums(t, segments) for t in heads]
-    cpu.run(
+    run = partial(cpu.run, buffers=partial(buffers_of, maps, S.numpy()))
+    run(
         queries_backward_kernel,
         parts,
-        *(rows_of(grad), rows_of(q), real, maps, rule),
+        *(rows_of(grad), rows_of(q), *options),
         *(*cpu.arrays(S, z, c, *sums), rows_of(dq), totals, parts),
     )
     for of_units, total in zip(sums, heads, strict=True):
         add_up(of_units, total)
-    cpu.run(
+    run(
         keys_backward_kernel,
         parts,
-        *(rows_of(k), rows_of(v), real, maps, rule),
+        *(rows_of(k), rows_of(v), *options),
         *(*cpu.arrays(*heads), rows_of(dk), rows_of(dv), totals, parts),
     )
     for of_parts, total in zip(shared, of_maps, strict=True):

@@ -1,10 +1,9 @@
 """What the passes need of a feature map in machine code, and the buffers of a block.
 
 `maps` is a NamedTuple of a map's own with its parameters, the first of which has G groups: 1, or
-one for each head. By its type numba chooses what stands for these functions (`provide`):
+one for each head. It has a method `new_scratch`, the buffers of a thread. By its type numba chooses
+what stands for these functions (`provide`):
 
-    inputs_of(maps)                             d, the width of queries and keys
-    new_scratch(maps)                           buffers of a thread, of the map's own
     start_part(scratch, maps, g)                take the parameters of a group
     map_rows(block, scratch, x, b, h, count, maps, g)    fill block.phi from the rows of x
     map_backward(block, scratch, count, maps, g, totals, part, dx, b, h)    block.dphi to dx
@@ -13,6 +12,7 @@ one for each head. By its type numba chooses what stands for these functions (`p
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,9 +20,12 @@ import numpy as np
 from numba.extending import overload
 
 from luna.kernels import cpu
-from luna.kernels.linear_numba.tiles import padded
+from luna.kernels.linear_numba.buffers import padded, zeros
 
 BLOCK = 64  # tokens at a time: with their sums they stay in the nearest cache
+MOST = 64  # buffers that are kept, each of SMALL bytes at most
+SMALL = 2**19
+_KEPT: dict[tuple, tuple] = {}
 
 
 class Block(NamedTuple):
@@ -42,38 +45,37 @@ class Block(NamedTuple):
     r: np.ndarray  # (D)
 
 
-@cpu.jit
-def new_block(like, D, e):
-    """Buffers of the type of an array."""
-    kind, D, e = like.dtype, padded(like, D), padded(like, e)
-    return Block(
-        np.empty(BLOCK, np.int64),
-        np.ones(BLOCK, kind),
-        np.ones(BLOCK, kind),
-        np.ones(BLOCK, kind),
-        np.zeros((BLOCK, D), kind),
-        np.zeros((BLOCK, D), kind),
-        np.zeros((BLOCK, e), kind),
-        np.zeros((D, e), kind),
-        np.zeros((e, D), kind),
-        np.zeros(D, kind),
-        np.zeros((D, e), kind),
-        np.zeros(D, kind),
+def new_block(kind: np.dtype, D: int, e: int) -> Block:
+    D, e = padded(kind, D), padded(kind, e)
+    of_tokens = (BLOCK,), (BLOCK,), (BLOCK,), (BLOCK, D), (BLOCK, D), (BLOCK, e)
+    block = Block(
+        np.empty(BLOCK, np.int64), *zeros(kind, *of_tokens, (D, e), (e, D), (D,), (D, e), (D,))
     )
+    block.ones[:] = 1
+    return block
 
 
-@cpu.jit
+def buffers_of(maps: Any, S: np.ndarray) -> tuple:
+    """A block and a scratch of this thread, for sums like S (B, H, D, e). Small ones are kept: to
+    make them takes as long as a hundred tokens. Nobody reads what an earlier call left in them."""
+    sizes = tuple(getattr(field, "shape", field) for field in maps)
+    key = threading.get_ident(), type(maps), sizes, S.dtype, S.shape[2:]
+    if (buffers := _KEPT.get(key)) is None:
+        block = new_block(S.dtype, *S.shape[2:])
+        buffers = block, maps.new_scratch()
+        if sum(array.nbytes for array in block) <= SMALL:
+            if len(_KEPT) >= MOST:
+                _KEPT.clear()
+            _KEPT[key] = buffers
+    return buffers
+
+
+@cpu.inner
 def clear_columns(x, first, rows):
     """The columns of a block from `first` on become 0."""
     for i in range(rows):
         for j in range(first, x.shape[1]):
             x[i, j] = 0
-
-
-def inputs_of(maps): ...
-
-
-def new_scratch(maps): ...
 
 
 def start_part(scratch, maps, g): ...
@@ -89,50 +91,26 @@ def end_part(scratch, maps, totals, part): ...
 
 
 def provide(
-    kind: type,
-    *,
-    inputs: Callable,
-    new: Callable,
-    start: Callable,
-    rows: Callable,
-    backward: Callable,
-    end: Callable,
+    kind: type, *, start: Callable, rows: Callable, backward: Callable, end: Callable
 ) -> None:
-    """Let functions in machine code stand for those above, where `maps` is of a kind."""
+    """Let functions stand for those above, where `maps` is of a kind. They are not compiled yet:
+    numba takes them into the kernel."""
 
     def is_(maps: Any) -> bool:
         return getattr(maps, "instance_class", None) is kind
 
-    @overload(inputs_of)
-    def _inputs(maps):
-        return (lambda maps: inputs(maps)) if is_(maps) else None
-
-    @overload(new_scratch)
-    def _new(maps):
-        return (lambda maps: new(maps)) if is_(maps) else None
-
     @overload(start_part)
     def _start(scratch, maps, g):
-        return (lambda scratch, maps, g: start(scratch, maps, g)) if is_(maps) else None
+        return start if is_(maps) else None
 
     @overload(map_rows)
     def _rows(block, scratch, x, b, h, count, maps, g):
-        if is_(maps):
-            return lambda block, scratch, x, b, h, count, maps, g: rows(
-                block, scratch, x, b, h, count, maps, g
-            )
-        return None
+        return rows if is_(maps) else None
 
     @overload(map_backward)
     def _backward(block, scratch, count, maps, g, totals, part, dx, b, h):
-        if is_(maps):
-            return lambda block, scratch, count, maps, g, totals, part, dx, b, h: backward(
-                block, scratch, count, maps, g, totals, part, dx, b, h
-            )
-        return None
+        return backward if is_(maps) else None
 
     @overload(end_part)
     def _end(scratch, maps, totals, part):
-        if is_(maps):
-            return lambda scratch, maps, totals, part: end(scratch, maps, totals, part)
-        return None
+        return end if is_(maps) else None

@@ -23,6 +23,7 @@ class Rows(NamedTuple):
     of_b: int
     of_h: int
     of_n: int
+    width: int
 
 
 def rows_of(t: Tensor) -> Rows:
@@ -30,50 +31,52 @@ def rows_of(t: Tensor) -> Rows:
     t = t.detach()
     if t.stride(-1) != 1:
         t = t.contiguous()
-    size = 1 + sum((length - 1) * step for length, step in zip(t.shape, t.stride(), strict=True))
-    return Rows(t.as_strided((size,), (1,)).numpy(), *t.stride()[:3])
+    B, H, n, width = t.shape
+    of_b, of_h, of_n, _ = t.stride()
+    size = (B - 1) * of_b + (H - 1) * of_h + (n - 1) * of_n + width
+    return Rows(t.as_strided((size,), (1,)).numpy(), of_b, of_h, of_n, width)
 
 
-@cpu.jit
+@cpu.inner
 def row_of(x, b, h, i):
     """Where a row begins in the memory of x. Unsigned: a signed index might count from the end,
     and asking at each number keeps a loop out of vector registers."""
     return np.uint64(b * x.of_b + h * x.of_h + i * x.of_n)
 
 
-@cpu.jit
-def real_rows(mask, i, end, rows):
-    """Write the indices of the real tokens from i to end into `rows`, at most len(rows) of them;
-    return their count and where to continue."""
+@cpu.inner
+def real_rows(mask, b, i, end, rows):
+    """Write the indices of the real tokens of a sequence from i to end into `rows`, at most
+    len(rows) of them; return their count and where to continue."""
     count = 0
     while i < end and count < len(rows):
-        if mask[i]:
+        if mask[b, i]:
             rows[count] = i
             count += 1
         i += 1
     return count, i
 
 
-@cpu.jit
-def gather(x, b, h, rows, count, width, block):
+@cpu.inner
+def gather(x, b, h, rows, count, block):
     """Copy rows into a block, whose further columns become 0: a product may have left NaN there."""
     for i in range(count):
         at = row_of(x, b, h, rows[i])
-        for j in range(np.uint64(width)):
+        for j in range(np.uint64(x.width)):
             block[i, j] = x.memory[at + j]
-        for j in range(width, block.shape[1]):
+        for j in range(x.width, block.shape[1]):
             block[i, j] = 0
 
 
-@cpu.jit
-def scatter(block, rows, count, width, x, b, h):
+@cpu.inner
+def scatter(block, rows, count, x, b, h):
     for i in range(count):
         at = row_of(x, b, h, rows[i])
-        for j in range(np.uint64(width)):
+        for j in range(np.uint64(x.width)):
             x.memory[at + j] = block[i, j]
 
 
-@cpu.jit
+@cpu.inner
 def lie_together(rows, count, width, block):
     """Say whether a block is full, its tokens are neighbours and its rows as wide as the block's:
     then kernels use the rows where they lie."""
@@ -81,34 +84,34 @@ def lie_together(rows, count, width, block):
     return full and width == block.shape[1]
 
 
-@cpu.jit
-def rows_in(x, b, h, rows, count, width, block):
+@cpu.inner
+def rows_in(x, b, h, rows, count, block):
     """Where a kernel reads the rows of a block: an array, a place in it and the step of a row.
     That is the block, into which they are copied, if they do not lie together."""
-    if lie_together(rows, count, width, block):
+    if lie_together(rows, count, x.width, block):
         return x.memory, np.int64(row_of(x, b, h, rows[0])), x.of_n
-    gather(x, b, h, rows, count, width, block)
+    gather(x, b, h, rows, count, block)
     return block.reshape(-1), 0, block.shape[1]
 
 
-@cpu.jit
-def rows_out(x, b, h, rows, count, width, block):
+@cpu.inner
+def rows_out(x, b, h, rows, count, block):
     """Where a kernel writes them; `put_rows` follows."""
-    if lie_together(rows, count, width, block):
+    if lie_together(rows, count, x.width, block):
         return x.memory, np.int64(row_of(x, b, h, rows[0])), x.of_n
     return block.reshape(-1), 0, block.shape[1]
 
 
-@cpu.jit
-def put_rows(x, b, h, rows, count, width, block):
-    if not lie_together(rows, count, width, block):
-        scatter(block, rows, count, width, x, b, h)
+@cpu.inner
+def put_rows(x, b, h, rows, count, block):
+    if not lie_together(rows, count, x.width, block):
+        scatter(block, rows, count, x, b, h)
 
 
-@cpu.jit
-def clear_padding(mask, first, end, x, b, h, width):
+@cpu.inner
+def clear_padding(mask, first, end, x, b, h):
     for i in range(first, end):
         if not mask[b, i]:
             at = row_of(x, b, h, i)
-            for j in range(np.uint64(width)):
+            for j in range(np.uint64(x.width)):
                 x.memory[at + j] = 0

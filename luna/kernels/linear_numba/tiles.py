@@ -4,9 +4,9 @@ A compiler that is given three loops keeps few sums in registers. Here a tile of
 vectors is spelled out: one step of the inner dimension is two loads, ROWS broadcasts and twice as
 many multiply-adds.
 
-Blocks are padded: their widths are multiples of the vectors of their type, and they have memory for
-a multiple of ROWS rows (`padded`). A sum over tokens may have any length. One matrix of a product
-may lie anywhere: it is an array, a place in it and the step of a row (rows.py).
+Blocks are padded (buffers.py): their widths are multiples of the vectors of their type, and they
+have memory for a multiple of ROWS rows. A sum over tokens may have any length. One matrix of a
+product may lie anywhere: it is an array, a place in it and the step of a row (rows.py).
 """
 
 from __future__ import annotations
@@ -95,14 +95,7 @@ def tile(
     return types.void(A, i, i, i, B, i, i, C, i, i, i, vectors, add), codegen
 
 
-@cpu.jit
-def padded(x, width):
-    """A width filled up to whole vectors of x's type, and to the rows of a tile."""
-    step = max(lanes(x), ROWS)
-    return (width + step - 1) // step * step
-
-
-@cpu.jit
+@cpu.inner
 def product(A, a, of_a, B, C, c, of_c, rows):
     """C = A B, of a padded block B; rows up to a multiple of ROWS, the others mean nothing."""
     K, N = B.shape
@@ -116,7 +109,7 @@ def product(A, a, of_a, B, C, c, of_c, rows):
             tile(A, a + i * of_a, of_a, 1, B, j, N, C, c + i * of_c + j, of_c, K, 1, False)
 
 
-@cpu.jit
+@cpu.inner
 def add_product(A, B, b, of_b, C, rows):
     """C += A^T B of `rows` rows, of padded blocks A and C; C may have fewer rows than A columns."""
     D, N = C.shape

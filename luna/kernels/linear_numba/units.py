@@ -38,12 +38,12 @@ def add_up(sums: Tensor, total: Tensor) -> None:
         sum_parts(*cpu.arrays(sums.view(B * H, segments, -1), total.view(B * H, -1)))
 
 
-@cpu.jit
+@cpu.inner
 def segments_of_mask(mask):
     return (mask.shape[1] + SEGMENT - 1) // SEGMENT
 
 
-@cpu.jit
+@cpu.inner
 def unit_of(unit, mask, groups):
     """Sequence, head, group, segment and its tokens; heads outermost, so that those which share
     parameters are neighbours."""
@@ -57,6 +57,14 @@ def unit_of(unit, mask, groups):
     return rest // segments, h, g, segment, first, min(n, first + SEGMENT)
 
 
+@cpu.inner
+def units_of(part, parts, mask, H, groups):
+    """The first unit of a part, that after its last one, and their group."""
+    units = mask.shape[0] * H * segments_of_mask(mask)
+    first = units * part // parts
+    return first, units * (part + 1) // parts, unit_of(first, mask, groups)[2]
+
+
 @cpu.jit
 def sum_parts(parts, total):
     """total (G, N) of parts (G, P, N), added in order and in float64."""
@@ -67,4 +75,5 @@ def sum_parts(parts, total):
         for p in range(P):
             for i in range(N):
                 sums[i] += parts[g, p, i]
-        total[g] = sums
+        for i in range(N):
+            total[g, i] = sums[i]

@@ -95,23 +95,22 @@ def lanes(_: Any, x: Any) -> Any:
     return types.int64(x), codegen
 
 
-def _load(x: Any, kind: Vector) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        start = start_of(context, builder, x, arguments[0])
-        place = pointer(builder, start, arguments[1], ir_of(kind))
-        return builder.load(place, align=x.dtype.bitwidth // 8)
+def _loads(count: int = 0) -> Any:
+    @intrinsic
+    def load(_: Any, x: Any, at: Any) -> Any:
+        kind = Vector(x.dtype, count)
 
-    return kind(x, types.int64), codegen
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            start = start_of(context, builder, x, arguments[0])
+            place = pointer(builder, start, arguments[1], ir_of(kind))
+            return builder.load(place, align=x.dtype.bitwidth // 8)
+
+        return kind(x, types.int64), codegen
+
+    return load
 
 
-@intrinsic
-def load(_: Any, x: Any, at: Any) -> Any:
-    return _load(x, Vector(x.dtype))
-
-
-@intrinsic
-def load_eight(_: Any, x: Any, at: Any) -> Any:
-    return _load(x, Vector(x.dtype, 8))
+load, load_eight = _loads(), _loads(8)
 
 
 @intrinsic
@@ -125,21 +124,20 @@ def store(_: Any, x: Any, at: Any, value: Any) -> Any:
     return types.void(x, types.int64, value), codegen
 
 
-def _same(x: Any, kind: Vector) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return splat(builder, arguments[1], ir_of(kind))
+def _repeats(count: int = 0) -> Any:
+    @intrinsic
+    def same(_: Any, x: Any, number: Any) -> Any:
+        kind = Vector(x.dtype, count)
 
-    return kind(x, x.dtype), codegen
+        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return splat(builder, arguments[1], ir_of(kind))
+
+        return kind(x, x.dtype), codegen
+
+    return same
 
 
-@intrinsic
-def same(_: Any, x: Any, number: Any) -> Any:
-    return _same(x, Vector(x.dtype))
-
-
-@intrinsic
-def same_eight(_: Any, x: Any, number: Any) -> Any:
-    return _same(x, Vector(x.dtype, 8))
+same, same_eight = _repeats(), _repeats(8)
 
 
 @intrinsic

@@ -23,7 +23,7 @@ from torch import Tensor
 from luna.base import LunaError
 from luna.kernels import checked, cpu
 from luna.kernels.checked import on_gpu
-from luna.kernels.luna_attention.operator import attention, check_tensors
+from luna.kernels.luna_attention.operator import attend, check_tensors
 from luna.kernels.luna_attention.reference import plain
 from luna.kernels.scalar_mlp import OUTPUTS, SLOPES, Activation, Nonneg, at_least_single
 from luna.kernels.scalar_mlp.operator import check_mlps, tables
@@ -126,7 +126,7 @@ def _by_kernels(
 ) -> tuple[Tensor, Tensor]:
     output = list(OUTPUTS).index(nonneg)
     maps = _tables(parameters, activation)
-    out, c, _, _ = attention(q, k, v, real, *maps, causal, output, eps, divided, absolute)
+    out, c, _, _ = attend(q, k, v, real, *maps, causal, output, eps, divided, absolute)
     return out, c
 
 

@@ -8,10 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from luna.kernels import cpu
+from luna.kernels.linear_numba.affine import (
+    end_affine,
+    new_buffers,
+    project,
+    project_backward,
+    start_affine,
+)
+from luna.kernels.linear_numba.buffers import padded, zeros
 from luna.kernels.linear_numba.feature_map import BLOCK, clear_columns, provide
-from luna.kernels.linear_numba.passes import add_rows
-from luna.kernels.linear_numba.rows import gather, put_rows, rows_out
-from luna.kernels.linear_numba.tiles import ROWS, add_product, padded, product
 from luna.kernels.linear_numba.vectors import (
     load_eight,
     same_eight,
@@ -21,6 +26,20 @@ from luna.kernels.linear_numba.vectors import (
 )
 from luna.kernels.luna_attention.numba_outputs import RELU, put_outputs
 from luna.kernels.scalar_mlp.by_numba import find_intervals
+
+
+class Scratch(NamedTuple):
+    """Buffers of a thread; M, d and D = M L are filled up except in u and interval."""
+
+    x: np.ndarray  # (BLOCK, d) queries or keys
+    W: np.ndarray  # (M, d)
+    W_T: np.ndarray  # (d, M)
+    dW: np.ndarray  # (M, d)
+    dbias: np.ndarray  # (M)
+    projected: np.ndarray  # (BLOCK, M), and their gradient
+    slope: np.ndarray  # (BLOCK, D) of the outputs softplus and exp
+    u: np.ndarray  # (BLOCK M)
+    interval: np.ndarray  # (BLOCK M) the line of each
 
 
 class Lines(NamedTuple):
@@ -34,81 +53,83 @@ class Lines(NamedTuple):
     start: np.ndarray
     output: int  # SIGNED, RELU, SOFTPLUS or EXP
 
-
-class Scratch(NamedTuple):
-    """Buffers of a thread; M, d and D = M L are filled up where they are columns."""
-
-    x: np.ndarray  # (BLOCK, d) queries or keys
-    projected: np.ndarray  # (BLOCK, M), and their gradient
-    u: np.ndarray  # (BLOCK M), those filled up left out
-    interval: np.ndarray  # (BLOCK M) the line of each
-    slope: np.ndarray  # (BLOCK, D) of the outputs softplus and exp
-    W: np.ndarray  # (M, d)
-    W_T: np.ndarray  # (d, M)
-    dW: np.ndarray  # (M up to the rows of a tile, d)
-    dbias: np.ndarray  # (M)
+    def new_scratch(self) -> Scratch:
+        M, L = self.W.shape[1], self.table.shape[2] // 2
+        kind = self.W.dtype
+        shapes = (BLOCK, padded(kind, M)), (BLOCK, padded(kind, M * L)), (BLOCK * M,)
+        interval = np.empty(BLOCK * M, np.int32)
+        return Scratch(*(*new_buffers(self.W), *zeros(kind, *shapes), interval))
 
 
-@cpu.jit
-def inputs(maps):
-    return maps.W.shape[2]
+class SmoothLines(Lines):
+    """Their outputs go through softplus or exp."""
 
 
-@cpu.jit
-def scratch_of(maps):
-    _, M, d = maps.W.shape
-    kind = maps.W.dtype
-    D = padded(maps.W, M * (maps.table.shape[2] // 2))
-    columns, d = padded(maps.W, M), padded(maps.W, d)
-    return Scratch(
-        np.zeros((BLOCK, d), kind),
-        np.zeros((BLOCK, columns), kind),
-        np.empty(BLOCK * M, kind),
-        np.empty(BLOCK * M, np.int32),
-        np.zeros((BLOCK, D), kind),
-        np.zeros((M, d), kind),
-        np.zeros((d, columns), kind),
-        np.zeros(((M + ROWS - 1) // ROWS * ROWS, d), kind),
-        np.zeros(columns, kind),
-    )
+class EightLines(Lines):
+    """Eight channels, the usual number, which are a vector."""
 
 
-@cpu.jit
+class SmoothEightLines(Lines):
+    """Both."""
+
+
+# By type, so that what a call does not need is not compiled for it.
+KINDS = {
+    (False, False): Lines,
+    (False, True): SmoothLines,
+    (True, False): EightLines,
+    (True, True): SmoothEightLines,
+}
+
+
+def lines_of(W, bias, table, keys, span, start, output: int) -> Lines:
+    kind = KINDS[table.shape[2] == 16, output > RELU]
+    return kind(W, bias, table, keys, span, start, output)
+
+
+# ---------------------------------------------------------------------- the map
+
+
 def start_part(scratch, maps, g):
-    scratch.dW[:] = 0
-    scratch.dbias[:] = 0
-    for m in range(maps.W.shape[1]):
-        for j in range(maps.W.shape[2]):
-            scratch.W[m, j] = maps.W[g, m, j]
-            scratch.W_T[j, m] = maps.W[g, m, j]
+    start_affine(scratch, maps, g)
 
 
-@cpu.jit
-def map_rows(block, scratch, x, b, h, count, maps, g):
-    X, projected, u, interval = scratch.x, scratch.projected, scratch.u, scratch.interval
-    M, d = maps.W.shape[1:]
-    L = maps.table.shape[2] // 2
-    gather(x, b, h, block.rows, count, d, X)
-    columns = projected.shape[1]
-    product(X.reshape(-1), 0, X.shape[1], scratch.W_T, projected, 0, columns, count)
+def end_part(scratch, maps, totals, part):
+    dW, dbias, _ = totals
+    end_affine(scratch, dW, dbias, part)
+
+
+def map_by(put_lines, smooth):
+    """map_rows of a kind."""
+
+    def map_rows(block, scratch, x, b, h, count, maps, g):
+        M, L = maps.W.shape[1], maps.table.shape[2] // 2
+        find_lines(block, scratch, x, b, h, count, maps, g)
+        relu = maps.output == RELU
+        put_lines(scratch.u, scratch.interval, maps.table[g], relu, block.phi, count, M, L)
+        if smooth:
+            flat = count * block.phi.shape[1]
+            phi, slope = block.phi.reshape(-1), scratch.slope.reshape(-1)
+            put_outputs(phi[:flat], slope[:flat], maps.output)
+        clear_columns(block.phi, M * L, count)
+
+    return map_rows
+
+
+@cpu.inner
+def find_lines(block, scratch, x, b, h, count, maps, g):
+    """The projections of a block in `u`, and the line of each in `interval`."""
+    M, u = maps.W.shape[1], scratch.u
+    project(block, scratch, x, b, h, count, scratch.projected)
     for i in range(count):
         for m in range(M):
-            u[i * M + m] = projected[i, m] + maps.bias[g, m]
+            u[i * M + m] = scratch.projected[i, m] + maps.bias[g, m]
     low, per_unit = maps.span[g, 0], maps.span[g, 1]
+    interval = scratch.interval
     find_intervals(u, maps.keys[g], low, per_unit, maps.start[g], interval, count * M)
-    relu = maps.output == RELU
-    if L == 8:
-        eight_lines(u, interval, maps.table[g], relu, block.phi, count, M)
-    else:
-        lines(u, interval, maps.table[g], relu, block.phi, count, M, L)
-    if maps.output > RELU:
-        flat = count * block.phi.shape[1]
-        phi, slope = block.phi.reshape(-1), scratch.slope.reshape(-1)
-        put_outputs(phi[:flat], slope[:flat], maps.output)
-    clear_columns(block.phi, M * L, count)
 
 
-@cpu.jit
+@cpu.inner
 def lines(u, interval, table, relu, phi, count, M, L):
     """phi of a block's scalars, by their lines."""
     zero = phi.dtype.type(0)
@@ -122,8 +143,8 @@ def lines(u, interval, table, relu, phi, count, M, L):
                 out[l] = zero if relu and value < 0 else value  # and not max(): NaN stays
 
 
-@cpu.jit
-def eight_lines(u, interval, table, relu, phi, count, M):
+@cpu.inner
+def eight_lines(u, interval, table, relu, phi, count, M, _):
     """The same for eight channels, the usual number, which are a vector."""
     width = phi.shape[1]
     for i in range(count):
@@ -134,29 +155,23 @@ def eight_lines(u, interval, table, relu, phi, count, M):
             store(phi, i * width + 8 * m, where_positive(y, y) if relu else y)
 
 
-@cpu.jit
-def map_backward(block, scratch, count, maps, g, totals, part, dx, b, h):
-    X, projected = scratch.x, scratch.projected
-    _, M, d = maps.W.shape
-    L = maps.table.shape[2] // 2
-    if maps.output > RELU:
-        for i in range(count):
-            for p in range(M * L):
-                block.dphi[i, p] *= scratch.slope[i, p]
-    tables = maps.table[g], totals[2][part]
-    if L == 8:
-        eight_lines_backward(block, scratch, tables, maps.output == RELU, count, M)
-    else:
-        lines_backward(block, scratch, tables, maps.output == RELU, count, M, L)
-    add_product(projected, X.reshape(-1), 0, X.shape[1], scratch.dW, count)
-    add_rows(projected, block.ones, scratch.dbias, count, False)
-    into, at, step = rows_out(dx, b, h, block.rows, count, d, X)
-    columns = projected.shape[1]
-    product(projected.reshape(-1), 0, columns, scratch.W, into, at, step, count)
-    put_rows(dx, b, h, block.rows, count, d, X)
+def backward_by(put_lines_backward, smooth):
+    """map_backward of a kind."""
+
+    def map_backward(block, scratch, count, maps, g, totals, part, dx, b, h):
+        M, L = maps.W.shape[1], maps.table.shape[2] // 2
+        if smooth:
+            for i in range(count):
+                for p in range(M * L):
+                    block.dphi[i, p] *= scratch.slope[i, p]
+        tables = maps.table[g], totals[2][part]
+        put_lines_backward(block, scratch, tables, maps.output == RELU, count, M, L)
+        project_backward(block, scratch, scratch.projected, count, dx, b, h)
+
+    return map_backward
 
 
-@cpu.jit
+@cpu.inner
 def lines_backward(block, scratch, tables, relu, count, M, L):
     """The gradient of a block's scalars takes the place of the projections; that of the lines is
     added to a table."""
@@ -177,8 +192,8 @@ def lines_backward(block, scratch, tables, relu, count, M, L):
             scratch.projected[i, m] = du
 
 
-@cpu.jit
-def eight_lines_backward(block, scratch, tables, relu, count, M):
+@cpu.inner
+def eight_lines_backward(block, scratch, tables, relu, count, M, _):
     """The same for eight channels."""
     table, dtable = tables
     phi, dphi = block.phi, block.dphi
@@ -195,21 +210,11 @@ def eight_lines_backward(block, scratch, tables, relu, count, M):
             scratch.projected[i, m] = total(load_eight(table, at) * d)
 
 
-@cpu.jit
-def end_part(scratch, maps, totals, part):
-    dW, dbias, _ = totals
-    for m in range(maps.W.shape[1]):
-        dbias[part, m] += scratch.dbias[m]
-        for j in range(maps.W.shape[2]):
-            dW[part, m, j] += scratch.dW[m, j]
-
-
-provide(
-    Lines,
-    inputs=inputs,
-    new=scratch_of,
-    start=start_part,
-    rows=map_rows,
-    backward=map_backward,
-    end=end_part,
-)
+for (eight, smooth), kind in KINDS.items():
+    provide(
+        kind,
+        start=start_part,
+        rows=map_by(eight_lines if eight else lines, smooth),
+        backward=backward_by(eight_lines_backward if eight else lines_backward, smooth),
+        end=end_part,
+    )

@@ -30,7 +30,7 @@ LOWEST = F(-88)  # where e^x becomes 0: k = -127
 TAYLOR = tuple(F(1 / math.factorial(i)) for i in range(7, -1, -1))
 ARTANH = tuple(F(2 / i) for i in range(13, 0, -2))
 
-exact = functools.partial(cpu.jit, reorder=False)  # rounding errors must stay where they are
+exact = functools.partial(cpu.inner, reorder=False)  # rounding errors must stay where they are
 
 
 @exact

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from luna.base import LunaError
-from luna.heads import memory_for, side_by_side
+from luna.heads import gradients_like, memory_for, side_by_side
 from luna.kernels.checked import on_gpu
+from luna.kernels.direct import is_unseen
 from luna.kernels.linear_triton.segments import rows_like, segment_of
 from luna.kernels.scalar_mlp.operator import no_second_derivative
 
@@ -43,16 +44,15 @@ def _results(
     return out, *(table.new_empty(shape) for shape in shapes)
 
 
+def _like(*tensors: Tensor) -> list[Tensor]:
+    return [t.new_empty(t.shape) for t in tensors]
+
+
 def _gradients(grad, q, k, v, mask, W, bias, keys, table, *_) -> tuple[Tensor, ...]:
-    return memory_for(q, v), *(t.new_empty(t.shape) for t in (W, bias, table))
+    return memory_for(q, v), *_like(W, bias, table)
 
 
-@torch.library.custom_op(
-    "luna::attention",
-    mutates_args=(),
-    schema=f"({INPUTS}, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
-)
-def attention(*arguments):
+def _compute(*arguments):
     """o, or N if it is not divided (B, H, n, e), c (B, H, n); for backward S (B, H, D, e),
     z (B, H, D), or, if causal, those that each segment of a sequence starts from,
     (B, H, segments D, .)."""
@@ -60,6 +60,14 @@ def attention(*arguments):
     results = _results(*arguments)
     _engine(results[0]).forward(arguments, results, segment_of(results[1].numel()))
     return results
+
+
+attention = torch.library.custom_op(
+    "luna::attention",
+    _compute,
+    mutates_args=(),
+    schema=f"({INPUTS}, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
 
 
 @torch.library.custom_op(
@@ -70,10 +78,14 @@ def attention(*arguments):
 def _attention_backward(*arguments):
     """Gradients of q, k, v side by side, of W, bias, table."""
     memory, *maps = _gradients(*arguments)
-    c = arguments[10]
-    gradients = *side_by_side(memory, arguments[1], arguments[3]), *maps
-    _engine(c).backward(arguments, gradients, segment_of(c.numel()))
+    of_inputs = side_by_side(memory, arguments[1], arguments[3])
+    _compute_backward(arguments, (*of_inputs, *maps))
     return memory, *maps
+
+
+def _compute_backward(arguments: tuple, gradients: tuple[Tensor, ...]) -> None:
+    c = arguments[10]
+    _engine(c).backward(arguments, gradients, segment_of(c.numel()))
 
 
 def check_tensors(
@@ -105,10 +117,39 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, grad: Tensor, *_):
-    memory, dW, dbias, dtable = _attention_backward(grad, *ctx.saved_tensors, *ctx.options)
-    q, _, v, *_ = ctx.saved_tensors
+    arguments = grad, *ctx.saved_tensors, *ctx.options
+    q, k, v, *_ = ctx.saved_tensors
+    if is_unseen(grad, q) and not torch.is_grad_enabled():
+        of_inputs = gradients_like(q, k, v)
+        W, bias, _, table = ctx.saved_tensors[4:8]
+        maps = _like(W, bias, table)
+        _compute_backward(arguments, (*of_inputs, *maps))
+    else:
+        memory, *maps = _attention_backward(*arguments)
+        of_inputs = side_by_side(memory, q, v)
+    dW, dbias, dtable = maps
     options = [None] * len(ctx.options)
-    return *side_by_side(memory, q, v), None, dW, dbias, None, dtable, *options
+    return *of_inputs, None, dW, dbias, None, dtable, *options
+
+
+class _Direct(torch.autograd.Function):
+    """The same where no operator is needed: luna/kernels/direct.py."""
+
+    @staticmethod
+    def forward(ctx, *inputs):
+        results = _compute(*inputs)
+        _save(ctx, inputs, results)
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx, grad, *_):
+        return (None,) * len(ctx.needs_input_grad) if grad is None else _backward(ctx, grad)
+
+
+def attend(*inputs) -> tuple[Tensor, ...]:
+    """What `attention` returns."""
+    return _Direct.apply(*inputs) if is_unseen(*inputs[:8]) else attention(*inputs)
 
 
 attention.register_fake(_results)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from luna.kernels import checked, cpu
 from luna.kernels.checked import on_gpu
-from luna.kernels.mapped.operator import attention
+from luna.kernels.mapped.operator import attend
 from luna.kernels.mapped.reference import PHI, plain
 
 __all__ = ["PHI", "is_default", "mapped_attention", "takes"]
@@ -61,7 +61,7 @@ def mapped_attention(
 
     def kernels(*tensors: Tensor) -> tuple[Tensor, Tensor]:
         q, k, v, real, *parameters = tensors
-        out, c, _, _ = attention(q, k, v, real, parameters, name, causal, eps, divided)
+        out, c, _, _ = attend(q, k, v, real, parameters, name, causal, eps, divided)
         return out, c
 
     def reference(q: Tensor, k: Tensor, v: Tensor, real: Tensor, *p: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from luna.kernels import cpu
 from luna.kernels.linear_numba import calls
-from luna.kernels.linear_numba.passes import Rule
+from luna.kernels.linear_numba.sums import Division
 from luna.kernels.mapped.numba_maps import Affine, Elu
 
 
@@ -21,7 +21,7 @@ def forward(
     divided: bool,
 ) -> None:
     """Fill out, c, S and z from q, k, v and mask."""
-    calls.forward(tensors, _maps(parameters, results[3]), _rule(eps, divided), results)
+    calls.forward(tensors, _maps(parameters, results[3]), _division(eps, divided), results)
 
 
 def backward(
@@ -36,16 +36,16 @@ def backward(
     """Fill dq, dk and dv; return the gradients of the parameters. `results` are c, S and z."""
     maps = _maps(parameters, results[2])
     of_maps = [torch.empty_like(p, memory_format=torch.contiguous_format) for p in parameters]
-    calls.backward(grad, tensors, maps, _rule(eps, divided), results, gradients, of_maps)
+    calls.backward(grad, tensors, maps, _division(eps, divided), results, gradients, of_maps)
     return of_maps
 
 
-def _rule(eps: float, divided: bool) -> Rule:
-    return Rule(eps, divided, signed=False, absolute=False)
+def _division(eps: float, divided: bool) -> Division:
+    return Division(eps, divided, signed=False, absolute=False)
 
 
 def _maps(parameters: Sequence[Tensor], z: Tensor) -> Elu | Affine:
     """The map that has these parameters."""
     if not parameters:
-        return Elu(z[:1, :1].numpy())
+        return Elu(z[0, :1].numpy())
     return Affine(*cpu.arrays(*(p.contiguous() for p in parameters)))

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from luna.base import LunaError
-from luna.heads import memory_for, side_by_side
+from luna.heads import gradients_like, memory_for, side_by_side
 from luna.kernels.checked import on_gpu
+from luna.kernels.direct import is_unseen
 from luna.kernels.linear_triton.segments import rows_like, segment_of
 from luna.kernels.mapped.reference import gradients_with_a_graph
 from luna.kernels.scalar_mlp.operator import no_second_derivative
@@ -49,12 +50,7 @@ def _results(q, k, v, mask, parameters, map, causal, eps, divided) -> tuple[Tens
     return out, *(v.new_empty(shape, dtype=inside) for shape in shapes)
 
 
-@torch.library.custom_op(
-    "luna::mapped_attention",
-    mutates_args=(),
-    schema=f"({INPUTS}, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
-)
-def attention(*arguments):
+def _compute(*arguments):
     """o, or N if it is not divided (B, H, n, e), c (B, H, n); for backward S (B, H, D, e),
     z (B, H, D), or, if causal, those that each segment of a sequence starts from."""
     check_tensors(*arguments[:6])
@@ -69,25 +65,38 @@ def attention(*arguments):
     return results
 
 
+attention = torch.library.custom_op(
+    "luna::mapped_attention",
+    _compute,
+    mutates_args=(),
+    schema=f"({INPUTS}, {OPTIONS}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+
+
 @torch.library.custom_op(
     "luna::mapped_attention_backward",
     mutates_args=(),
     schema=f"(Tensor grad, {INPUTS}, {RESULTS}, {OPTIONS}) -> (Tensor, Tensor[])",
 )
-def _attention_backward(grad, q, k, v, mask, parameters, out, c, S, z, map, causal, eps, divided):
+def _attention_backward(grad, q, k, v, *others):
     """Gradients of q, k, v side by side, and of the parameters."""
     memory = memory_for(q, v)
-    of_inputs = side_by_side(memory, q, v)
+    return memory, _compute_backward(side_by_side(memory, q, v), grad, q, k, v, *others)
+
+
+def _compute_backward(
+    of_inputs, grad, q, k, v, mask, parameters, out, c, S, z, map, causal, eps, divided
+) -> list[Tensor]:
+    """Fill the gradients of q, k, v; return those of the parameters."""
     if not on_gpu(q.device.type):
         by_numba = _engine_of_cpu(causal)
         tensors, results = (q, k, v, mask), (c, S, z)
-        options = of_inputs, eps, divided
-        return memory, by_numba.backward(grad, tensors, parameters, results, *options)
+        return by_numba.backward(grad, tensors, parameters, results, of_inputs, eps, divided)
     module = _module(map)
     call = module.call(q, v, parameters, causal, eps, divided, segment_of(c.numel()))
     of_map, totals = module.gradients(call, parameters)
     call.backward(grad, (q, k, v, mask), (out, c, S, z), of_inputs, of_map)
-    return memory, totals()
+    return totals()
 
 
 def check_tensors(
@@ -125,10 +134,40 @@ def _backward(ctx, grad: Tensor, *_):
         tensors = q, k, v, mask, *parameters
         of_inputs = gradients_with_a_graph(grad, tensors, *ctx.options)
         return *of_inputs[:4], of_inputs[4:], None, None, None, None
-    memory, of_parameters = _attention_backward(
-        grad, q, k, v, mask, parameters, out, c, S, z, *ctx.options
-    )
-    return *side_by_side(memory, q, v), None, of_parameters, None, None, None, None
+    saved = q, k, v, mask, parameters, out, c, S, z
+    if is_unseen(grad, q):
+        memory = gradients_like(q, k, v)
+        of_parameters = _compute_backward(memory, grad, *saved, *ctx.options)
+    else:
+        packed, of_parameters = _attention_backward(grad, *saved, *ctx.options)
+        memory = side_by_side(packed, q, v)
+    return *memory, None, of_parameters, None, None, None, None
+
+
+class _Direct(torch.autograd.Function):
+    """The same where no operator is needed: luna/kernels/direct.py."""
+
+    @staticmethod
+    def forward(ctx, options, q, k, v, mask, *parameters):
+        inputs = q, k, v, mask, parameters, *options
+        results = _compute(*inputs)
+        _save(ctx, inputs, results)
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx, grad, *_):
+        if grad is None:
+            return (None,) * len(ctx.needs_input_grad)
+        dq, dk, dv, _, of_parameters, *_ = _backward(ctx, grad)
+        return None, dq, dk, dv, None, *of_parameters
+
+
+def attend(q, k, v, mask, parameters, *options) -> tuple[Tensor, ...]:
+    """What `attention` returns."""
+    if is_unseen(q, k, v, mask, *parameters):
+        return _Direct.apply(options, q, k, v, mask, *parameters)
+    return attention(q, k, v, mask, parameters, *options)
 
 
 @_attention_backward.register_fake

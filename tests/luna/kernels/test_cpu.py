@@ -37,10 +37,10 @@ def test_every_source_and_processor_has_its_own_machine_code(tmp_path: Path, mon
 
 
 def test_kernels_are_kept_there():
-    from luna.kernels.luna_attention.numba_map import map_rows
+    from luna.kernels.linear_numba.passes import keys_kernel
 
     folder = cpu.cache_folder(Path(cpu.__file__).parent)
-    assert folder in Path(map_rows._cache.cache_path).parents  # type: ignore[attr-defined]
+    assert folder in Path(keys_kernel._cache.cache_path).parents  # type: ignore[attr-defined]
 
 
 def test_kernels_run_where_machine_code_cannot_be_kept(tmp_path: Path, monkeypatch, caplog):

@@ -160,15 +160,15 @@ def test_nan_and_infinities_go_where_they_go_by_the_definition(name: str):
 
 
 def test_the_exponential_is_exact_to_a_few_units_in_the_last_place():
-    from luna.kernels.linear_numba.tiles import padded
+    from luna.kernels.linear_numba.buffers import padded
     from luna.kernels.mapped.numba_maps import map_elu
 
     x = torch.cat([torch.linspace(-87, 20, 10_007), torch.tensor([0.0, -0.0, -100, -torch.inf])])
     x = torch.cat([x, torch.tensor([torch.inf, torch.nan])])
-    width = padded(x.numpy(), len(x))
+    width = padded(x.numpy().dtype, len(x))
     rows, phi = torch.zeros(1, width), torch.empty(1, width)
     rows[0, : len(x)] = x
-    map_elu(rows.view(-1).numpy(), 0, width, phi.numpy(), 1)
+    cpu.jit(lambda *given: map_elu(*given))(rows.view(-1).numpy(), 0, width, phi.numpy(), 1)
     expected = torch.where(x > 0, x.double() + 1, x.double().exp())
     close = {"rtol": 3e-7, "atol": 1e-37, "equal_nan": True}
     torch.testing.assert_close(phi[0, : len(x)].double(), expected, **close)
@@ -224,6 +224,33 @@ def test_threads_change_nothing(name: str):
     assert_threads_change_nothing(
         lambda: with_gradients(attention(*qkv, mask), [*qkv, *attention.parameters()])
     )
+
+
+@maps
+def test_nothing_is_left_of_an_earlier_call(name: str):
+    """A thread keeps its buffers."""
+    attention, qkv, mask = build(name), tensors(70, dtype=F32), scattered(70)
+    inputs = [*qkv, *attention.parameters()]
+    first = with_gradients(attention(*qkv, mask), inputs)
+    for broken in (torch.nan, torch.inf):
+        poisoned = leaves(*(torch.full_like(t, broken) for t in qkv))
+        with_gradients(attention(*poisoned), poisoned)
+    assert_equal(first, with_gradients(attention(*qkv, mask), inputs))
+
+
+@maps
+def test_a_direct_call_and_the_operator_are_one(name: str, monkeypatch: Any):
+    """Also where inputs are views of one projection, and where nobody reads the output."""
+    attention, mask = build(name), scattered(70)
+    (x,) = leaves(torch.stack(tensors(70, e=8), 1).transpose(2, 3), dtype=F32)
+    results = []
+    for unseen in (True, False):
+        monkeypatch.setattr(mapped.operator, "is_unseen", lambda *_, unseen=unseen: unseen)
+        views = x.transpose(2, 3).unbind(1)
+        for qkv in (views, [t.contiguous() for t in views]):
+            results.append(with_gradients(attention(*qkv, mask), [x, *attention.parameters()]))
+    for other in results[1:]:
+        assert_equal(results[0], other)
 
 
 @maps
