@@ -247,8 +247,10 @@ def test_a_direct_call_and_the_operator_are_one(name: str, monkeypatch: Any):
     for unseen in (True, False):
         monkeypatch.setattr(mapped.operator, "is_unseen", lambda *_, unseen=unseen: unseen)
         views = x.transpose(2, 3).unbind(1)
-        for qkv in (views, [t.contiguous() for t in views]):
-            results.append(with_gradients(attention(*qkv, mask), [x, *attention.parameters()]))
+        results += [
+            with_gradients(attention(*qkv, mask), [x, *attention.parameters()])
+            for qkv in (views, [t.contiguous() for t in views])
+        ]
     for other in results[1:]:
         assert_equal(results[0], other)
 
