@@ -7,6 +7,7 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,11 @@ class Table:
         return cells.reindex([row for row in self.rows.index if row in cells.index])
 
     def cell(self, row: str, column: str) -> Cell:
-        return next(each(self.cells.loc[[(row, column)]]))
+        return self._typed[row, column]
+
+    @cached_property
+    def _typed(self) -> dict[tuple[str, str], Cell]:
+        return dict(zip(self.cells.index, each(self.cells), strict=True))
 
 
 def cells_of(
