@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from luna.around import Normalise
 from luna.base import AttentionTraits, LunaError, Mask, Slot, nearest, positive
 from luna.kernels import mapped
-from luna.kernels.checked import on_gpu
 from luna.kernels.linear_blocks import Maps, blocked_sums
 from luna.kernels.rms_norm import rms_norm
 from luna.streaming import StreamingAttention
@@ -142,13 +141,13 @@ class KernelAttention(StreamingAttention):
             return self._by_kernels(self.fused_map, q, k, v, mask)
         return self.divide(*self._sums(q, k, v, mask), mask)
 
-    def _is_fused(self, device: str) -> bool:
+    def is_fused(self, device: str) -> bool:
         if self.fused_map is None or self.profile != "strict" or self.absolute:
             return False
         return mapped.is_default(self.fused_map, device, causal=self.causal)
 
     def _runs_fused(self, q: Tensor) -> bool:
-        return self._is_fused(q.device.type) and mapped.takes(q)
+        return self.is_fused(q.device.type) and mapped.takes(q)
 
     def _by_kernels(self, name: str, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         divided = self.gain is None
@@ -159,12 +158,6 @@ class KernelAttention(StreamingAttention):
         if not self.training:
             self.dead_fraction = count_dead(c, mask, self.eps)
         return out
-
-    def evaluation(self, device: str) -> str | None:
-        return "fused" if self._is_fused(device) else None
-
-    def reads_half(self, q: Tensor) -> bool:
-        return on_gpu(q.device.type) and self._is_fused(q.device.type)
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         """Uses all features at once: blocks and fused kernels are for one sequence."""

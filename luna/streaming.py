@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from luna.base import Attention, LunaError, Mask, zero_padding
+from luna.kernels.checked import on_gpu
 
 
 class StreamingAttention(Attention):
@@ -26,6 +27,20 @@ class StreamingAttention(Attention):
         """The state after n tokens that follow `state` (None: the first ones), and their outputs
         (B, H, n, e). A method that declares `needs_x` takes the hidden states as `x`, too."""
         raise NotImplementedError(f"{type(self).__name__} must implement causal_from()")
+
+    def is_fused(self, device: str) -> bool:
+        """Say whether fused kernels compute attend() on a type of device: they give 0 at padding
+        and, on a GPU, read half precision."""
+        return False
+
+    def evaluation(self, device: str) -> str | None:
+        return "fused" if self.is_fused(device) else None
+
+    def zeroes_padding(self, q: Tensor) -> bool:
+        return self.is_fused(q.device.type)
+
+    def reads_half(self, q: Tensor) -> bool:
+        return on_gpu(q.device.type) and self.is_fused(q.device.type)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.causal:

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from luna.around import Gate
 from luna.errors import LunaError
+from luna.streaming import StreamingAttention
 from luna.tensors import Mask, zero_padded_rows
+from luna.traits import AttentionTraits
 
 Output = Literal["linear", "glu"]
 RANK = 16  # of a low-rank gate
@@ -56,6 +58,28 @@ class HeadNorm(nn.Module):
         square = out.float().square() if out.dtype in (torch.half, torch.bfloat16) else out.square()
         rms = (square.mean(-1, keepdim=True) + self.eps).sqrt()
         return out / rms.to(out.dtype) * self.gain.to(out.dtype)
+
+
+class NormedHeads(StreamingAttention):
+    """An attention with a norm of its own, unless its option `norm` is false."""
+
+    norm: HeadNorm | None
+
+    def _with_norm(self, facts: AttentionTraits) -> AttentionTraits:
+        if self.norm is None:
+            return facts
+        return facts.but(has_matrix=False, exempt={"d_v": "its gains belong to channels"})
+
+    def _normed(self, out: Tensor) -> Tensor:
+        if self.norm is None:
+            return out
+        if out.shape[-1] != self.head_dim:
+            raise LunaError(
+                f"{self.name}'s norm has a gain for each of {self.head_dim} channels of a head, "
+                f"and the values have {out.shape[-1]}: use norm=false"
+            )
+        normed: Tensor = self.norm(out)
+        return normed
 
 
 class OutputGate(nn.Module):

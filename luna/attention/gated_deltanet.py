@@ -30,11 +30,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from luna.base import AttentionTraits, LunaError, Mask, Paper, Rate, Slot, register, zero_padding
+from luna.base import AttentionTraits, Mask, Paper, Rate, Slot, register, zero_padding
 from luna.delta import delta_scan, dense_delta
 from luna.gates import Gates, Source, begin_with_small_steps
-from luna.streaming import StreamingAttention
-from luna.surround import HeadNorm
+from luna.surround import HeadNorm, NormedHeads
 
 TINY = 1e-6  # of squared lengths, as in the authors' kernels: a zero key stays zero
 EPS = 1e-5  # of the norm
@@ -45,11 +44,11 @@ class DeltaState(NamedTuple):
     S: Tensor  # (B, H, d, e)
 
 
-class DeltaRule(StreamingAttention):
+class DeltaRule(NormedHeads):
     """What both have in common; a subclass says whether there is a decay."""
 
     complexity = "O(n d (d + e))"
-    declared = StreamingAttention.declared.but(
+    declared = NormedHeads.declared.but(
         equivariant=False,
         row_stochastic=False,
         convex=False,
@@ -72,9 +71,7 @@ class DeltaRule(StreamingAttention):
 
     def _traits(self) -> AttentionTraits:
         facts = self.declared.but(needs_x=self.write.source == "x")
-        if self.norm is None:
-            return facts
-        return facts.but(has_matrix=False, exempt={"d_v": "its gains belong to channels"})
+        return self._with_norm(facts)
 
     def _read(
         self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None
@@ -110,17 +107,6 @@ class DeltaRule(StreamingAttention):
         before = None if state is None else state.S
         S, out = delta_scan(q, k, v, beta, g, before, self.chunk)
         return DeltaState(S), self._normed(out)
-
-    def _normed(self, out: Tensor) -> Tensor:
-        if self.norm is None:
-            return out
-        if out.shape[-1] != self.head_dim:
-            raise LunaError(
-                f"{self.name}'s norm has a gain for each of {self.head_dim} channels of a head, "
-                f"and the values have {out.shape[-1]}: use norm=false"
-            )
-        normed: Tensor = self.norm(out)
-        return normed
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         q, k, beta, g = self._read(q, k, mask, x)

@@ -46,8 +46,7 @@ from luna.base import (
 )
 from luna.gates import Gates, Source
 from luna.scans import FLOOR, dense_weights, scan
-from luna.streaming import StreamingAttention
-from luna.surround import HeadNorm
+from luna.surround import HeadNorm, NormedHeads
 
 TEMPERATURE = 16  # divides log sigmoid, so that a state begins with a memory of 23 tokens
 EPS = 1e-5  # of the norm, as in the authors' code
@@ -58,7 +57,7 @@ class GlaState(NamedTuple):
 
 
 @register("gla")
-class GLA(StreamingAttention):
+class GLA(NormedHeads):
     title = "GLA"
     family = "gates"
     marker = "s"
@@ -68,7 +67,7 @@ class GLA(StreamingAttention):
         "https://arxiv.org/abs/2312.06635",
     )
     complexity = "O(n d e)"
-    declared = StreamingAttention.declared.but(
+    declared = NormedHeads.declared.but(
         equivariant=False,
         row_stochastic=False,
         convex=False,
@@ -102,9 +101,7 @@ class GLA(StreamingAttention):
     def _traits(self) -> AttentionTraits:
         reads = self.gates is not None and self.gates.source == "x"
         facts = self.declared.but(needs_x=reads, layers_differ=self.keys == "complement")
-        if self.norm is None:
-            return facts
-        return facts.but(has_matrix=False, exempt={"d_v": "its gains belong to channels"})
+        return self._with_norm(facts)
 
     def log_decay(self, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         """g (B, H, n, 1 or d), 0 at padding, which lets everything pass."""
@@ -148,17 +145,6 @@ class GLA(StreamingAttention):
         before = None if state is None else state.S
         S, out = scan(q, k, v, g, state=before, chunk=self.chunk)
         return GlaState(S), self._normed(out)
-
-    def _normed(self, out: Tensor) -> Tensor:
-        if self.norm is None:
-            return out
-        if out.shape[-1] != self.head_dim:
-            raise LunaError(
-                f"gla's norm has a gain for each of {self.head_dim} channels of a head, and the "
-                f"values have {out.shape[-1]}: use norm=false"
-            )
-        normed: Tensor = self.norm(out)
-        return normed
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         q, k, g = self._read(q, k, mask, x)

@@ -89,17 +89,11 @@ class Lion(StreamingAttention):
             g = F.logsigmoid(self.a.to(k.dtype)).view(-1, 1, 1).expand_as(k[..., :1])
         return zero_padding(g, mask)
 
-    def evaluation(self, device: str) -> str | None:
-        return "fused" if self.profile == "strict" and is_default(device) else None
-
-    def zeroes_padding(self, q: Tensor) -> bool:
-        return self.evaluation(q.device.type) == "fused"
-
-    def reads_half(self, q: Tensor) -> bool:
-        return self.evaluation(q.device.type) == "fused"
+    def is_fused(self, device: str) -> bool:
+        return self.profile == "strict" and is_default(device)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
-        if self.evaluation(q.device.type) == "fused":
+        if self.is_fused(q.device.type):
             g = self.log_decay(k.float() if k.dtype in HALF else k, mask, x)
             both = (shifted(g),) if self.causal else self._both(g)
             decays = torch.stack(both).squeeze(-1)

@@ -21,7 +21,6 @@ from luna.feature_maps.learned import FeatureMap, LearnedFeatures
 from luna.feature_maps.options import LunaOptions
 from luna.feature_maps.random import FourierFeatures
 from luna.kernels import luna_attention as fused
-from luna.kernels.checked import on_gpu
 from luna.kernels.scalar_mlp import ACTIVATIONS, OUTPUTS, evaluator
 from luna.linear import KernelAttention, count_dead
 from luna.sums import denominator
@@ -137,25 +136,21 @@ class Luna(KernelAttention):
         # The statistic of ch_rms is that of one sequence.
         return facts.but(cross_form=False) if self.options.ch_rms else facts
 
-    def evaluation(self, device: str) -> str:
+    def is_fused(self, device: str) -> bool:
         if self.evaluate == "fused":
             fused.check(device)
-            return "fused"
-        if self.fusible and fused.is_default(device):
+            return True
+        return self.fusible and fused.is_default(device)
+
+    def evaluation(self, device: str) -> str:
+        if self.is_fused(device) or self.evaluate == "fused":
             return "fused"
         return evaluator(self.evaluate, self.activation)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
-        if self.evaluation(q.device.type) == "fused":
+        if self.is_fused(q.device.type):
             return self._fused(q, k, v, mask)
         return super().attend(q, k, v, mask, x)
-
-    def zeroes_padding(self, q: Tensor) -> bool:
-        return self.evaluation(q.device.type) == "fused" or super().zeroes_padding(q)
-
-    def reads_half(self, q: Tensor) -> bool:
-        device = q.device.type
-        return on_gpu(device) and self.evaluation(device) == "fused"
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         assert isinstance(self.map, LearnedFeatures)
