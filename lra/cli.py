@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from lra.base import disk, groups
+from lra.base import disk, groups, hydras
 from lra.base.errors import UserError, nearest
 from lra.base.parent import end_with_first
 from lra.base.places import CONFIGS
@@ -160,7 +160,7 @@ def _composed(command: str, words: Sequence[str]) -> list[tuple[DictConfig, list
         return sweep.job(cfg)
 
     folder = HYDRA[command]
-    application = hydra.main(version_base="1.3", config_path=str(folder), config_name=command)
+    application = hydra.main(config_path=str(folder), config_name=command, **hydras.of_main())
     search_path.install(folder)
     try:
         with _argv([f"lra {command}", *words]):  # as Hydra's usage names the command
@@ -208,7 +208,8 @@ def _for_hydra(words: Sequence[str]) -> list[str]:
                 f"'{word}' is not an option of this command: write key=value, without dashes"
             )
     if len(settings) == len(words):
-        return settings
+        asked = any(word.startswith("-") for word in settings)  # to be shown something
+        return ["-m", *settings] if not asked and hydras.is_sweep(settings) else settings
     if {"--cfg", "-c"} & {*settings}:
         raise UserError("--cfg shows the config of one run: leave out -m and lists of values")
     return ["-m", *settings]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from lra.base import groups
+from lra.base import groups, hydras
 from lra.base.errors import UserError, first_line, nearest
 
 # A run has the versions of these packages in its record, as those of all else that it uses of them.
@@ -59,17 +59,6 @@ def _import(setting: str, target: str, parts: list[str]) -> tuple[Any, list[str]
     raise AssertionError(parts)
 
 
-def targets_in(options: Any) -> Iterator[str]:
-    """Yield every `_target_` in options, also that of an option that is an object itself."""
-    if isinstance(options, Mapping):
-        if "_target_" in options:
-            yield options["_target_"]
-        options = [*options.values()]
-    if isinstance(options, list):
-        for option in options:
-            yield from targets_in(option)
-
-
 def check_options(setting: str, made: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """UserError for an option that a class or a function does not take."""
     accepted = arguments_of(made)
@@ -83,13 +72,11 @@ def check_options(setting: str, made: Callable[..., Any], options: Mapping[str, 
 
 def built(setting: str, made: Callable[..., Any], target: str, *first: Any, **options: Any) -> Any:
     """Call a class or a function of the user's; what it raises becomes one sentence."""
-    from hydra.utils import instantiate
-
-    for inner in targets_in(options):
+    for inner in hydras.targets_in(options):
         resolve(setting, inner)
     try:
         if "_target_" in str(options):  # an option that is an object itself
-            options = instantiate(options, _convert_="all")
+            options = hydras.instantiate(options, _convert_="all")
         return made(*first, **options)
     except UserError:
         raise

@@ -178,7 +178,8 @@ def configure(
                 raise UserError(f"task '{name}' has no option '{key}'{nearest(key, others)}")
             # a string becomes whatever the schema says
             is_yaml = value == "null" or value.startswith(("[", "{"))
-            cfg[key] = yaml.safe_load(value) if is_yaml else value
+            value = yaml.safe_load(value) if is_yaml else value
+            OmegaConf.update(cfg, key, value, merge=False)
         options = cast(TaskOptions, OmegaConf.to_object(cfg))
     except (OmegaConfBaseException, yaml.YAMLError) as error:
         raise UserError(f"{place}: {first_line(error)}") from error

@@ -108,7 +108,8 @@ def chosen_code(run: Run) -> dict[str, list[str]]:
     """List the modules from outside the project of a run's metrics, and of what it names that moves
     its result."""
     from lra import data
-    from lra.base.targets import module_of, resolve, targets_in
+    from lra.base.hydras import targets_in
+    from lra.base.targets import module_of, resolve
     from lra.metrics.metric import get
     from lra.settings.own import chosen, decides
 

@@ -143,7 +143,7 @@ WORDED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
         _wrong_type,
     ),
     (
-        re.compile(r"is not a ListConfig, list or tuple\.\s+full_key: (\S+)"),
+        re.compile(r"is not a ListConfig, [^.]*tuple\.\s+full_key: (\S+)"),
         lambda match: f"{match[1]} must be a list, such as {match[1]}=[..,..]",
     ),
     (

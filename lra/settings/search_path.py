@@ -24,7 +24,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 from lra import methods
-from lra.base import groups
+from lra.base import groups, hydras
 from lra.base.places import CONFIGS
 from lra.data import registry
 
@@ -36,7 +36,7 @@ def initialised() -> Iterator[None]:
     install()
     running, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:
-        with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+        with hydra.initialize_config_dir(config_dir=str(CONFIGS), **hydras.of_base()):
             yield
     finally:
         GlobalHydra.instance().hydra = running

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 
 import hydra
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from lra.base import hydras
 from lra.base.errors import UserError
 from lra.settings.search_path import initialised
 from lra.sweeps.check import check_sweep
@@ -80,6 +80,7 @@ def script_of(launcher: DictConfig, jobs: Sequence[Sequence[str]]) -> str:
                 raise UserError(f"{folder} may hold no programs: set TMPDIR to a folder that may")
         # Nothing else on PATH: a true sbatch must not be found behind ours.
         with environment_variables(PATH=programs):
-            instantiate(launcher, submitit_folder=f"{folder}{place}").submit([*enumerate(jobs)])
+            place_there = {"submitit_folder": f"{folder}{place}"}
+            hydras.instantiate(launcher, **place_there).submit([*enumerate(jobs)])
         given = Path((programs / "given").read_text(encoding="utf-8").rstrip("\n"))
         return given.read_text(encoding="utf-8").replace(folder, "")

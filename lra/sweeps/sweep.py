@@ -244,6 +244,8 @@ class Summary(Callback):
             write_atomically(file, text.encode())
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        if sys.exc_info()[0]:  # Hydra 1.4 calls this after what ends a sweep early, too
+            return
         files = sorted(_folder(config.hydra.sweep.dir).glob("*.json"), key=lambda f: int(f.stem))
         if not files:
             print("error: this sweep has no jobs: does a glob match nothing?", file=sys.stderr)

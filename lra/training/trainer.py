@@ -12,9 +12,9 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra.utils import instantiate
 from pytorch_lightning.loggers import Logger, WandbLogger
 
+from lra.base import hydras
 from lra.base.config import Clip, Compile
 from lra.base.errors import UserError, first_line
 from lra.data.arrays import Prepared
@@ -125,7 +125,7 @@ def build_loggers(folder: RunFolder) -> list[Logger]:
         try:
             # Two runs that make one store at the same time would fail.
             with lock(Path(run.runs_dir) / "loggers", "another run is starting its loggers"):
-                loggers.append(instantiate(words))
+                loggers.append(hydras.instantiate(words))
                 loggers[-1].log_hyperparams(run.experiment.settings() | {"seed": run.seed})
         except Exception as error:  # its package, its key, or an answer of its server is missing
             raise UserError(

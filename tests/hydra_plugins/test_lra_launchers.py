@@ -13,10 +13,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import MissingConfigException
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from hydra_plugins import lra_launchers
+from lra.base import hydras
 from lra.base.disk import read_json
 from lra.base.errors import UserError
 from lra.base.places import CONFIGS
@@ -92,7 +92,7 @@ def submitted(tmp_path, monkeypatch) -> Path:
 def settings_of_slurm(tmp_path: Path) -> DictConfig:
     """As `hydra/launcher=slurm` has them; this path is quoted in a script."""
     words = ["hydra/launcher=slurm", "hydra.launcher.partition=gpu", "hydra.launcher.qos=low"]
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+    with initialize_config_dir(config_dir=str(CONFIGS), **hydras.of_base()):
         cfg = compose("train", words, return_hydra_config=True)
     settings = OmegaConf.to_container(cfg, resolve=False)["hydra"]["launcher"]
     place = str(tmp_path / "my runs" / "%j")
@@ -105,7 +105,7 @@ def test_what_slurm_is_asked_for(tmp_path, submitted, monkeypatch):
     assert settings["_target_"] == SLURM
     more = {"setup": ["module load cuda"], "additional_parameters": {"mail-user": "me@here"}}
     settings.merge_with(more)
-    instantiate(settings).submit([*enumerate(JOBS)])
+    hydras.instantiate(settings).submit([*enumerate(JOBS)])
     asked = submitted.read_text(encoding="utf-8").splitlines()
     for line in (
         "gpus-per-node=1",
@@ -126,7 +126,7 @@ def test_what_slurm_is_asked_for(tmp_path, submitted, monkeypatch):
 
 def test_jobs_that_slurm_does_not_take_are_one_sentence(tmp_path, submitted):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    slurm = instantiate(settings_of_slurm(tmp_path))
+    slurm = hydras.instantiate(settings_of_slurm(tmp_path))
     slurm.config = config(tmp_path)
     sbatch = submitted.with_name("sbatch")
     sbatch.write_text("#!/bin/sh\necho sbatch: error: invalid partition: gpu >&2\nexit 1\n")
@@ -146,7 +146,7 @@ def test_the_script_of_a_dry_run_is_the_one_that_sbatch_gets(tmp_path, submitted
     assert os.environ["PATH"] == before
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
     assert not submitted.exists(), "the sbatch of this machine was not asked"
-    instantiate(settings).submit([*enumerate(JOBS[:number])])
+    hydras.instantiate(settings).submit([*enumerate(JOBS[:number])])
     assert submitted.read_text(encoding="utf-8") == dry
     assert f"'{tmp_path}/my runs/" in dry
     assert ("--array=0-2" in dry) is (number == 3)

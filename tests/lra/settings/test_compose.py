@@ -14,6 +14,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 import luna
+from lra.base import hydras
 from lra.base.errors import UserError, readable
 from lra.base.limits import Range
 from lra.base.places import CONFIGS
@@ -84,7 +85,7 @@ def _has_row(group: str, name: str, task: str) -> bool:
 
 @pytest.mark.parametrize("launcher", [p.stem for p in (CONFIGS / "hydra/launcher").glob("*.yaml")])
 def test_every_launcher_composes_and_its_target_resolves(launcher: str):
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(CONFIGS)):
+    with hydra.initialize_config_dir(config_dir=str(CONFIGS), **hydras.of_base()):
         cfg = hydra.compose("train", [f"hydra/launcher={launcher}"], return_hydra_config=True)
     assert callable(hydra.utils.get_class(cfg.hydra.launcher._target_))
 

@@ -13,7 +13,7 @@ import torch
 import lra
 from lra.base.disk import read_json
 from lra.base.errors import UserError
-from lra.base.targets import targets_in
+from lra.base.hydras import targets_in
 from lra.results.record import read_record
 from lra.runs.folder import read_metrics
 from lra.runs.search import folder_of

@@ -12,6 +12,7 @@ import pytest
 from hydra.errors import HydraException
 
 import luna
+from lra.base import hydras
 from lra.base.errors import UserError
 from lra.base.places import CONFIGS
 from lra.results.record import load_records
@@ -38,7 +39,7 @@ EARLIER = {
 
 def compose(*overrides: str) -> conversion.Conversion:
     search_path.install(ROOT)
-    with hydra.initialize_config_dir(version_base="1.3", config_dir=str(ROOT)):
+    with hydra.initialize_config_dir(config_dir=str(ROOT), **hydras.of_base()):
         return conversion.check_conversion(hydra.compose("convert", list(overrides)))
 
 
