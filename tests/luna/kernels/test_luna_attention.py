@@ -19,6 +19,7 @@ from luna.kernels import cpu
 from luna.kernels import luna_attention as fused
 from luna.kernels.checked import INTERPRETED, TRITON
 from luna.kernels.scalar_mlp import OUTPUTS
+from luna.kernels.scalar_mlp.reference import CLAMP
 
 from .. import kit
 from ..kit import Sizes
@@ -297,6 +298,7 @@ def test_softplus_and_exp_are_torchs(dtype: torch.dtype, nonneg: str):
     close = {"rtol": 5 * torch.finfo(dtype).eps, "atol": 1e-37, "equal_nan": True}
     torch.testing.assert_close(values.double(), value.detach(), **close)
     finite = y.isfinite()  # at infinity torch's formulas have 0 times infinity
+    finite &= y != CLAMP  # a kink: at it torch 2.13 has the slope of its left, 2.15 has 0
     torch.testing.assert_close(slopes.double()[finite], slope[finite], **close)
     assert slopes[y.isnan()].isnan().all()
 
