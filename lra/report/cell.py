@@ -179,8 +179,9 @@ def aggregate(runs: pd.DataFrame, *roles: Role) -> pd.DataFrame:
 
 
 def each(cells: pd.DataFrame) -> Iterator[Cell]:
-    """The lines of a frame of cells, typed."""
-    for line in cells.to_dict("records"):
+    """The lines of a frame of cells, typed; columns that somebody added are left out."""
+    known = [column.name for column in COLUMNS if column.name in cells]
+    for line in cells[known].to_dict("records"):
         yield Cell(**line)
 
 

@@ -19,6 +19,7 @@ import luna
 from luna.contract import Attention
 from luna.method import Method
 from luna.mixing import Mixer
+from luna.qkv import Style
 
 H, D, N = 2, 16, 37
 E = H * D
@@ -79,8 +80,10 @@ class Case:
         """The method as a mixer of hidden states."""
         torch.manual_seed(init)
         sizes: dict[str, Any] = {"d_model": E, "n_heads": H, "max_len": 128}
-        settings = sizes | {"profile": self.profile} | place | dict(self.options)
-        return shaken(luna.mixer(self.name, **settings))
+        own = dict(self.options)
+        style = Style(alibi=own.pop("alibi", False))  # a setting of an attention's place
+        settings = sizes | {"profile": self.profile} | place | own
+        return shaken(luna.mixer(self.name, style=style, **settings))
 
 
 def shaken(method: Any) -> Any:

@@ -146,7 +146,7 @@ def draw_seeds(_: Path, tables: Tables, out: Path) -> list[Path]:
         panels = figure.subplots(1, len(SEEDS), sharey=True, squeeze=False)[0]
         for axes, (key, title) in zip(panels, SEEDS.items(), strict=True):
             for y, name in enumerate(methods):
-                cell = next(each(cells[key].loc[[name]].drop(columns="shown")))
+                cell = next(each(cells[key].loc[[name]]))
                 colour = look_of(cell.attention).colour
                 axes.plot(cell.values, [y] * cell.seeds, "o", ms=4, mfc="none", color=colour)
                 if not cell.mixed:

@@ -167,6 +167,10 @@ NO_PUBLIC_WAY = {
     },
     "what torch calls is seen by no other class": {"_python_dispatch"},
     "torch has no other trees of tensors": {"_pytree"},
+    "torch says nowhere else whether torch.func looks on": {
+        "_C",
+        "_are_functorch_transforms_active",
+    },
     "torch names its compiler so": {"_dynamo"},
     "two tensors share memory if these are equal": {"_cdata"},
     "transformers documents set_attn_implementation alone, which does not say what is set": {

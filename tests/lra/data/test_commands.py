@@ -37,7 +37,7 @@ def test_preparing_imports_nothing_heavy(tmp_path: Path) -> None:
         "parser = argparse.ArgumentParser(); add_arguments(parser); "
         "words = parser.parse_args(['prepare', 'listops', 'source=tiny', "
         f"'--data-dir', {str(tmp_path)!r}]); words.run(words); "
-        "print(sorted({'torch', 'pytorch_lightning', 'luna', 'tensorflow', 'rich'}"
+        "print(sorted({'torch', 'pytorch_lightning', 'luna.base', 'tensorflow', 'rich'}"
         " & set(sys.modules)))"
     )
     done = command("-c", code)

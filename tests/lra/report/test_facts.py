@@ -8,12 +8,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from lra.base.errors import UserError
 from lra.data.rules import keep
 from lra.report import between, facts
+from lra.report.cell import Cell
 from lra.report.conversions import CONTROL, conversions
 from lra.report.study import Study
 
@@ -134,9 +134,9 @@ def test_published_scores_are_of_a_row_or_of_all_others(study: Study):
 
 def test_leaps_are_steps_of_a_third_and_two_thirds_of_the_way():
     cells = [
-        pd.Series({"steps_to_third": "750 1000", "steps_to_two_thirds": "1000 never"}),
-        pd.Series({"steps_to_third": "never", "steps_to_two_thirds": "never"}),
-        pd.Series({"score": 1.0}),  # of a table without rules
+        Cell(steps_to_third="750 1000", steps_to_two_thirds="1000 never"),
+        Cell(steps_to_third="never", steps_to_two_thirds="never"),
+        Cell(score=1.0),  # of a table without rules
     ]
     assert facts.leaps_of(cells) == {
         "leapt": 2,

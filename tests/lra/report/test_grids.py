@@ -25,7 +25,7 @@ def cross(make: Make) -> None:
 
 
 def scores(grid: Grid) -> dict[tuple[str, str], float]:
-    return {key: round(cell["score"], 6) for key, cell in grid.cells.items()}
+    return {key: round(cell.score, 6) for key, cell in grid.cells.items()}
 
 
 @pytest.mark.parametrize("vary", [[], ML])

@@ -30,9 +30,9 @@ def test_padding_changes_nothing(name):
 def test_layers_receive_a_key_mask_or_none():
     seen = []
 
-    def spy(layer, q, k, v, mask, x):
-        seen.append(mask)
-        return v, None
+    def spy(layer, given):
+        seen.append(given.mask)
+        return given.v, None
 
     model, batch = convert(bert(), "hedgehog"), text((5, 12))
     with host.probing(model, spy):
@@ -53,7 +53,8 @@ def test_layers_that_stay_softmax():
     phi = student.bert.encoder.layer[1].attention.self.luna_layer.attention
     calls = []
 
-    def by_hand(layer, q, k, v, mask, x):
+    def by_hand(layer, given):
+        q, k, v, mask, _ = given
         calls.append(layer)
         if len(calls) == 1:
             return softmax_rows(q, k, mask) @ v, None

@@ -44,10 +44,10 @@ def test_a_wrong_kernel_is_left_out_with_one_warning(kernel, reason: str | None,
 @pytest.mark.skipif(not cpu.AVAILABLE, reason="the fake is the kernel of the CPU, by numba")
 @pytest.mark.parametrize(("factor", "evaluation"), [(1, "fused"), (1.01, "piecewise")])
 def test_luna_goes_on_without_a_wrong_kernel(factor: float, evaluation: str, monkeypatch):
-    kernels = fused.attention
+    kernels = fused.attend
     monkeypatch.setattr(fused, "on_gpu", lambda device: True)
     monkeypatch.setattr(fused, "on_cpu", lambda device: False)
-    monkeypatch.setattr(fused, "attention", lambda *t: (factor * kernels(*t)[0], *kernels(*t)[1:]))
+    monkeypatch.setattr(fused, "attend", lambda *t: (factor * kernels(*t)[0], *kernels(*t)[1:]))
     method = luna.build("luna", n_heads=2, head_dim=4, max_len=9)
     q, k, v = torch.randn(3, 2, 2, 9, 4, generator=torch.Generator().manual_seed(0))
     mask = torch.arange(9) < torch.tensor([[9], [5]])
