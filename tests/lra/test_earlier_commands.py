@@ -1,4 +1,4 @@
-"""Commands that the pages of revision 09dbb6d9 told their readers are still understood.
+"""Commands that earlier pages printed (git revision 09dbb6d9) are still understood.
 
 What a page printed once is in somebody's script. Nothing is trained here: words are composed or
 parsed. Commands that today's pages print, too, are left to test_docs.py, which does more with them.
