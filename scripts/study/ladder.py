@@ -18,8 +18,8 @@ import numpy as np
 from lra.report.rules import read_rules
 
 FINDING = (
-    "On ListOps all published Transformers but one have what the first tokens give or less, and most "
-    "published state spaces what one level and the operators below it give"
+    "On ListOps all published Transformers but one have about what the first tokens give, or less, "
+    "and most published state spaces what one level and the operators below it give"
 )
 STEM = "ladder"
 WIDTH, HEIGHT, DPI = 5.2, 2.75, 300  # inches
