@@ -42,8 +42,7 @@ FEW = 2048  # values: making the table of `piecewise` takes longer than evaluati
 @functools.cache
 def _warn_without_numba() -> None:
     logging.getLogger("luna").warning(
-        "numba is not installed; on a CPU LUNA is several times faster with it: "
-        "pip install numba"
+        "numba is not installed; on a CPU LUNA is several times faster with it: pip install numba"
     )
 
 
