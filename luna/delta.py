@@ -26,6 +26,7 @@ from torch import Tensor
 from luna.scans import in_chunks
 
 CHUNK = 64  # tokens; no result depends on it
+TINY = 1e-6  # of squared lengths, as in the authors' kernels: a zero key stays zero
 
 
 def delta_scan(
@@ -89,3 +90,8 @@ def dense_delta(q: Tensor, k: Tensor, beta: Tensor, g: Tensor) -> Tensor:
         system(k, beta, G), eye, upper=False, unitriangular=True
     )
     return ((q @ k.mT) * decays(G)) @ inverse * beta.mT
+
+
+def unit(t: Tensor) -> Tensor:
+    """Rows of length 1; a row of 0 stays 0."""
+    return t * (t.square().sum(-1, keepdim=True) + TINY).rsqrt()

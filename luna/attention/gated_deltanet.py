@@ -31,11 +31,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import AttentionTraits, Mask, Paper, Rate, Slot, register, zero_padding
-from luna.delta import delta_scan, dense_delta
+from luna.delta import delta_scan, dense_delta, unit
 from luna.gates import Gates, Source, begin_with_small_steps
 from luna.surround import HeadNorm, NormedHeads
 
-TINY = 1e-6  # of squared lengths, as in the authors' kernels: a zero key stays zero
 EPS = 1e-5  # of the norm
 RATES = (0.01, 16.0)  # a_h at the start is uniform between these; the authors begin at 0
 
@@ -124,11 +123,6 @@ class DeltaRule(NormedHeads):
         directions = 1 if self.causal else 2
         gates = self.write.cost(k) + (self.step_size.cost(k) if self.gated else 0)
         return directions * 6 * B * H * n * d * v.shape[-1] + gates
-
-
-def unit(t: Tensor) -> Tensor:
-    """Rows of length 1; a row of 0 stays 0."""
-    return t * (t.square().sum(-1, keepdim=True) + TINY).rsqrt()
 
 
 @register("gated_deltanet")

@@ -48,6 +48,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "lru": [{"state": 3, "output": "glu"}],
     "mamba2": [{"conv": 1, "expand": 1}],
     "mega": [{"weights": "laplace", "chunk": 8}],
+    "mesa": [{"norm": False}],
     "nystrom": [{"landmarks": 8, "conv_kernel": 5}],
     "linear": [{"normalise": "abs"}, {"normalise": "rms"}],
     "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}, {"normalise": "rms"}],
