@@ -27,6 +27,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "hydra": [{"gates": "x"}],
     "hedgehog": [{"normalisation": "exp"}, {"normalisation": "softmax_joint"}],
     "informer": [{"budget": 4}],
+    "kda": [{"norm": False}, {"gates": "x"}, {"erase": True, "negative": True}],
     "klt": [{"kind": "gmm_rks"}, {"kind": "gmm_rks", "smoothing": 1.5, "m": 8}],
     "linformer": [{"share": "none"}],
     "lion": [{"gates": "x"}, {"decay": "fixed"}, {"decay": "none"}],
