@@ -30,6 +30,11 @@ class Pad(Enum):
     sorted = "sorted"  # the same, and training batches are of similar lengths
 
 
+class Input(Enum):
+    ids = "ids"  # a vector for each id
+    numbers = "numbers"  # a linear map of numbers: grey levels, scaled, or a task's own
+
+
 class Positions(Enum):
     learned = "learned"
     fixed = "fixed"  # interleaved sinusoids
@@ -139,6 +144,8 @@ class Style:
     interaction: Interaction  # of the dual encoder
     # Of the dual encoder's head, each with half the width of the last
     dual_hidden_layers: int = field(metadata=limits.HIDDEN_LAYERS)
+    # What came after the first runs: lra.base.versions.ADDED
+    input: Input = Input.ids
 
 
 @dataclass

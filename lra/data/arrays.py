@@ -44,6 +44,13 @@ QUANTILES = {"min": 0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%
 BLOCK = 2**24  # bytes read at once where a whole split is read
 
 
+class Scale(NamedTuple):
+    """By what numbers are read, one of each for every channel: (x - centre) / spread."""
+
+    centre: Sequence[float]
+    spread: Sequence[float]
+
+
 class Layout:
     """The form of a task's examples. Ids are 0..vocab-1 and 0 is padding (a grey level too,
     where the task is an image)."""
@@ -56,6 +63,8 @@ class Layout:
     dual: ClassVar[bool] = False  # an example is a pair of sequences
     causal: bool = False  # no token may see what comes behind it
     grid: tuple[int, int] | None = None  # (rows, columns) of an image
+    # How its inputs are read as numbers (protocol.style.input); None: its ids are no quantities
+    scale: Scale | None = None
     # What is asked of an example (lra/metrics/target.py); `classes` counts labels or numbers too.
     asks: str = "classes"
     centre: Sequence[float] = (0.0,)  # of numbers: their mean and standard deviation in training,

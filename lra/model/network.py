@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lra.base.config import Model, Pooling, Protocol
 from lra.base.errors import UserError
+from lra.data.arrays import Scale
 from lra.model.backbone import Encoder, SlotPlace
 from lra.model.embedding import Embedding
 from lra.model.heads import POOLINGS, Classifier, DualClassifier
@@ -32,6 +33,8 @@ class TaskShape(typing.Protocol):
     def dual(self) -> bool: ...  # an example is a pair of texts
     @property
     def grid(self) -> tuple[int, int] | None: ...  # rows and columns of an image task's tokens
+    @property
+    def scale(self) -> Scale | None: ...  # of inputs that can be read as numbers
 
 
 class Network(nn.Module):
@@ -51,7 +54,13 @@ class Network(nn.Module):
         self.dual = task.dual
         self.max_len = protocol.data.pad_to
         self.embedding = Embedding(
-            protocol.data.vocab, model.d_model, self.max_len, style, model.dropout, task.stack
+            protocol.data.vocab,
+            model.d_model,
+            self.max_len,
+            style,
+            model.dropout,
+            task.stack,
+            task.scale,
         )
         place = SlotPlace(
             self.embedding.max_len, protocol.profile, seed, task.grid, style.pooling is Pooling.cls
