@@ -103,6 +103,8 @@ def count_network(network: Network, *, masked: bool = True) -> Count:
     device = next(network.parameters()).device
     shape = (1, 2, network.max_len) if network.dual else (1, network.max_len)
     ids = torch.zeros(shape, dtype=torch.long, device=device)
+    if network.channels:
+        ids = torch.zeros(*shape, network.channels, device=device)
     mask = torch.ones(shape, dtype=torch.bool, device=device) if masked else None
     work = run_counted(network, lambda: network.train()(ids, mask), backward=True)
     parts = {part: Counter[str]() for part in PARTS}

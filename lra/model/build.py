@@ -83,6 +83,7 @@ class TokenShape:
     vocab: int
     grid: tuple[int, int] | None
     scale: Scale | None = None
+    channels: int = 0
     stack: int = 1
     per_token: bool = True
     causal: bool = False  # phase one's own, by the run's objective

@@ -71,7 +71,7 @@ class Numbers(nn.Module):
 
     def __init__(self, scale: Scale, d_model: int):
         super().__init__()
-        for name, values in scale._asdict().items():
+        for name, values in zip(("centre", "spread"), scale, strict=True):
             self.register_buffer(name, torch.tensor(values), persistent=False)  # (C)
         self.map = nn.Linear(len(scale.centre), d_model)
 

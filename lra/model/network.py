@@ -35,11 +35,13 @@ class TaskShape(typing.Protocol):
     def grid(self) -> tuple[int, int] | None: ...  # rows and columns of an image task's tokens
     @property
     def scale(self) -> Scale | None: ...  # of inputs that can be read as numbers
+    @property
+    def channels(self) -> int: ...  # numbers of a token, in place of an id; 0: ids
 
 
 class Network(nn.Module):
     """ids (B, n), or (B, 2, n) for pairs -> logits (B, classes); mask like ids, True = real. For a
-    task with a label per token -> (B, tokens, classes)."""
+    task with a label per token -> (B, tokens, classes). Of tokens that are numbers (B, n, C)."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class Network(nn.Module):
     ):
         super().__init__()
         style = protocol.style
-        self.dual = task.dual
+        self.dual, self.channels = task.dual, task.channels
         self.max_len = protocol.data.pad_to
         self.embedding = Embedding(
             protocol.data.vocab,
@@ -74,9 +76,10 @@ class Network(nn.Module):
             self.head = Classifier(model.d_model, [model.mlp_dim], task.classes, style)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        if ids.shape[-1] > self.max_len:
+        n = ids.shape[-2] if self.channels else ids.shape[-1]
+        if n > self.max_len:
             raise UserError(
-                f"an example has {ids.shape[-1]} ids, the network was built for {self.max_len}: "
+                f"an example has {n} ids, the network was built for {self.max_len}: "
                 "raise protocol.data.pad_to"
             )
         if self.dual:  # both texts go through the one encoder together: (B, 2, n) -> (2 B, n)

@@ -56,6 +56,7 @@ class Shape:
     causal: bool = False
     grid: tuple[int, int] | None = None
     scale: Scale | None = None
+    channels: int = 0
 
 
 def waves(*shape: int, shift: float = 0.0) -> Tensor:

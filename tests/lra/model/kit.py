@@ -24,6 +24,7 @@ class Task:
     causal: bool = False
     grid: tuple[int, int] | None = None
     scale: Scale | None = None
+    channels: int = 0
 
 
 SKYFORMER = read_settings("skyformer", "listops")[0].style
