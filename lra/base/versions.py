@@ -75,6 +75,12 @@ PARTS = {
 # the class says so, luna.base.Method.added.
 ADDED: dict[str, Any] = {
     "protocol.style.input": "ids",
+    "protocol.style.norm": "layer",
+    "protocol.style.norm_place": "before",
+    "protocol.style.mlp": True,
+    "protocol.style.hidden_layers": 1,
+    "protocol.style.tied_dropout": False,
+    "protocol.style.embedding_dropout": True,
 }
 PRETRAINING, CONVERSION = "pretraining", "conversion"  # only some runs have one
 OF_CONVERSION = (CONVERSION,)

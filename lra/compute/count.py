@@ -125,9 +125,12 @@ def count_network(network: Network, *, masked: bool = True) -> Count:
 def parts_of(network: Network) -> Iterator[tuple[nn.Module, str]]:
     """Yield the modules that each part consists of, and last the whole network as the `rest`."""
     yield from ((network.embedding, "embedding"), (network.head, "head"))
-    yield network.encoder.norm, "norms"
+    if network.encoder.norm is not None:
+        yield network.encoder.norm, "norms"
     for block in cast(Iterable[EncoderBlock], network.encoder.blocks):
-        yield from ((block.norm1, "norms"), (block.norm2, "norms"), (block.mlp, "mlp"))
+        yield block.norm1, "norms"
+        if block.mlp is not None and block.norm2 is not None:
+            yield from ((block.norm2, "norms"), (block.mlp, "mlp"))
         yield from block.attention.parts()
     yield network, "rest"
 

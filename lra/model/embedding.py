@@ -109,7 +109,8 @@ class Embedding(nn.Module):
         self.cls_mask = CLS_MASKS[style.cls_mask]
         self.max_len = max_len // stack + (self.cls is not None)
         self.position = POSITIONS[style.positions](self.max_len, d_model, style.position_std)
-        self.dropout = Dropout(dropout)
+        dropped = dropout if style.embedding_dropout else 0.0
+        self.dropout = Dropout(dropped, tied=style.tied_dropout)
 
     def forward(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         x = self.token(ids)

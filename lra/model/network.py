@@ -73,7 +73,8 @@ class Network(nn.Module):
         if task.dual:
             self.head = DualClassifier(model.d_model, model.mlp_dim, task.classes, style)
         else:
-            self.head = Classifier(model.d_model, [model.mlp_dim], task.classes, style)
+            widths = [model.mlp_dim >> layer for layer in range(style.hidden_layers)]
+            self.head = Classifier(model.d_model, widths, task.classes, style)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         n = ids.shape[-2] if self.channels else ids.shape[-1]
