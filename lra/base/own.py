@@ -8,7 +8,6 @@ package whose entry points these files are, so all that finds plug-ins finds the
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import sys
 from collections.abc import Iterable
@@ -52,9 +51,10 @@ class Finder(DistributionFinder):
         return None
 
     def find_distributions(
-        self, context: DistributionFinder.Context = importlib.metadata.DistributionFinder.Context()
+        self, context: DistributionFinder.Context | None = None
     ) -> Iterable[Distribution]:
-        return [Folder(self.folder)] if context.name in (None, NAME) else []
+        wanted = context.name if context else None
+        return [Folder(self.folder)] if wanted in (None, NAME) else []
 
 
 def know(folder: Path | None) -> None:
