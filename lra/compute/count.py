@@ -217,6 +217,10 @@ def run_counted(root: nn.Module, forward: Callable[[], Tensor], *, backward: boo
     prefix = type(root).__name__  # how torch's counter names the outermost module that runs
     names = {module: f"{prefix}.{name}".rstrip(".") for name, module in root.named_modules()}
     formulas = {module: formula for module in names if (formula := definition(module))}
+    for outer in list(formulas):  # a definition is all of the FLOPs inside, other definitions too
+        for inner in outer.modules():
+            if inner is not outer:
+                formulas.pop(inner, None)
     defined = dict.fromkeys(formulas, 0)
 
     def define(module: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import luna
 from lra import data
-from lra.compute.count import _counts, count_run
+from lra.compute.count import _counts, count_run, run_counted, slot_flops
 from lra.compute.gate import check_budget
 from lra.compute.table import head_flops
 from lra.model.build import build
@@ -110,6 +110,22 @@ DEFINED: dict[str, Callable[[int], int]] = {
 @pytest.mark.parametrize("attention", DEFINED)
 def test_flops_of_a_head_by_hand(attention: str):
     assert head_flops(attention, 1024) == DEFINED[attention](1024)
+
+
+def test_steps_and_features_of_the_delta_rule_by_hand():
+    """Three steps read and write, and a query reads once; each step has maps to its key, value and
+    strength, and 3 keys and a query have features, LUNA's networks being dense layers. What is
+    inside a definition is in it alone."""
+    n, width = 256, 8 * 8
+    words = {"steps": 3, "features": "luna", "n_heads": 1, "d_model": D, "max_len": n}
+    mixer = luna.mixer("deltanet", **words)
+    rule = 2 * (4 * 3 + 2) * n * width * D
+    maps = 2 * n * D * (3 + 2 * 2 * D) + 4 * n * (2 * 8 * D + 8 * 8 * 4 * 64)
+    assert slot_flops(mixer.attention) == rule + maps
+    x = torch.zeros(1, n, D, device="meta")
+    network = mixer.to("meta")
+    work = run_counted(network, lambda: network(x), backward=False)
+    assert work.forward[network] == rule + maps + 4 * 2 * n * D * D
 
 
 @pytest.mark.parametrize("gates", ["k", "x"])
