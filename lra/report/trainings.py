@@ -40,6 +40,7 @@ FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of a
 AVERAGE = "average"  # a column of rows
 SPELT = 3  # where more options than these differ, rows are named by those with unusual values
 
+RATE = "protocol.recipe.lr"
 STEPS_TO = {"steps_to_third": 1 / 3, "steps_to_two_thirds": 2 / 3}  # of the way to the best rule
 
 
@@ -50,6 +51,7 @@ def build(
     folders has; the first one that has some counts. `known` are all runs, if there are others."""
     runs = _shown(spec, taken)
     absent = runs.where(runs.notna(), "absent")  # a lack is a value too
+    absent.loc[runs["tune.name"] != "none", RATE] = None  # which such a row has of its own
     refuse_mixtures(spec.name, absent, *compared(runs, spec.vary, spec.choose))
 
     # Rows, columns and cells.
