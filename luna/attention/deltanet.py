@@ -115,3 +115,7 @@ class DeltaNet(DeltaRule):
         D = self.features.width
         rule = directions * (4 * s + 2) * n * D * v.shape[-1]
         return B * H * (rule + self.features.cost(n + n * s)) + self.gates_cost(k)
+
+    def elementwise(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """Its state does not fade."""
+        return 0

@@ -145,6 +145,10 @@ class DeltaRule(NormedHeads):
     def gates_cost(self, k: Tensor) -> int:
         return sum(gate.cost(k) for gate in self.modules() if isinstance(gate, Gates))
 
+    def elementwise(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """A state of d e numbers fades at each token, in each direction."""
+        return (1 if self.causal else 2) * k.numel() * v.shape[-1]
+
 
 @register("gated_deltanet")
 class GatedDeltaNet(DeltaRule):

@@ -133,6 +133,10 @@ class Hydra(StreamingAttention):
         gates = self.step_size.cost(k) * (1 if self.alike else directions) + self.diagonal.cost(k)
         return directions * 4 * B * H * n * d * v.shape[-1] + gates
 
+    def elementwise(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """A state of d e numbers fades at each token, in each direction."""
+        return (1 if self.causal else 2) * k.numel() * v.shape[-1]
+
 
 def of_neighbour(t: Tensor, mask: Mask, first: Tensor | None = None) -> Tensor:
     """Each row of t (B, H, n, .) moved to the next real token; the first real token gets `first`,

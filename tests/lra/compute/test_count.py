@@ -112,6 +112,35 @@ def test_flops_of_a_head_by_hand(attention: str):
     assert head_flops(attention, 1024) == DEFINED[attention](1024)
 
 
+# Products of a head's state with its decays, at n tokens in both directions; `lru` and those that
+# work by transforms have them among their FLOPs, or none.
+FADING: dict[str, Callable[[int], int]] = {
+    "gated_deltanet": lambda n: 2 * n * D * D,
+    "gla": lambda n: 2 * n * D * D,
+    "hydra": lambda n: 2 * n * D * D,
+    "kda": lambda n: 2 * n * D * D,
+    "lion": lambda n: 2 * n * D * (D + 1),
+    "mamba2": lambda n: 2 * n * 128 * 64,  # 128 channels in all
+}
+
+
+@pytest.mark.parametrize("attention", [*FADING, "deltanet", "linear", "mesa"])
+def test_decays_of_states_are_counted_beside_flops(attention: str):
+    count = count_run(short_run(attention, "attention=softmax"), backward=False)
+    expected = LAYERS * HEADS * FADING[attention](256) if attention in FADING else 0
+    assert count.elementwise == expected
+    assert count.record()["elementwise"] == expected
+
+
+def test_one_direction_fades_once_and_no_decay_not_at_all():
+    run = short_run("gla", "attention=softmax")
+    both, one = (count_run(run, run.attention | {"causal": c}).elementwise for c in (False, True))
+    assert both == 2 * one
+    none = run.attention | {"name": "lion", "decay": "none"}
+    none = {k: none[k] for k in ("name", "decay", "dwc")}
+    assert count_run(run, none).elementwise == 0
+
+
 def test_steps_and_features_of_the_delta_rule_by_hand():
     """Three steps read and write, and a query reads once; each step has maps to its key, value and
     strength, and 3 keys and a query have features, LUNA's networks being dense layers. What is
