@@ -31,7 +31,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"decay": "fixed", "norm": False},
         {"keys": "complement", "norm": False},
     ],
-    "hydra": [{"gates": "x"}],
+    "hydra": [{"gates": "x"}, {"shift": False}],
     "hedgehog": [{"normalisation": "exp"}, {"normalisation": "softmax_joint"}],
     "informer": [{"budget": 4}],
     "kda": [{"norm": False}, {"gates": "x"}, {"erase": True, "negative": True}],
