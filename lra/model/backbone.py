@@ -112,8 +112,9 @@ class Encoder(nn.Module):
             )
             for layer in range(model.n_layers)
         ]
-        for block in blocks:
-            block.attention.tie(blocks[0].attention)
+        apart = len(attention.get("layers", ())) or 1  # layers of a stack have methods of their own
+        for layer, block in enumerate(blocks):
+            block.attention.tie(blocks[layer % apart].attention)
         self.blocks = nn.ModuleList(blocks)
         before = style.norm_place is NormPlace.before
         self.norm = norm(style, model.d_model) if before else None

@@ -56,6 +56,11 @@ def build(
             f"protocol.data.pad_to={protocol.data.pad_to} is no multiple of the {task.stack} ids "
             "that a token has"
         )
+    if len(layers := attention.get("layers", ())) > model.n_layers:
+        raise UserError(
+            f"the stack names {len(layers)} layers and the model has {model.n_layers}: set "
+            f"model.n_layers={len(layers)} or more, behind its end a stack begins anew"
+        )
     if task.causal:
         if reason := why_not_causal(attention):
             raise UserError(f"no token of this task may see those behind it, so it {reason}")

@@ -100,7 +100,8 @@ PUBLIC: dict[str, list[dict[str, Any]]] = {
 
 
 def strict_cases() -> list[Case]:
-    cases = [Case(name) for name in luna.names()]
+    # The methods of a stack are cases themselves; `lra check` checks them.
+    cases = [Case(name) for name in luna.names() if name != "stack"]
     return cases + [Case(name, options) for name, more in VARIANTS.items() for options in more]
 
 
