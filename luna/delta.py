@@ -140,8 +140,14 @@ def product_scan(
 
 
 def product_alone(q: Tensor, k: Tensor, r: Tensor, w: Tensor) -> Tensor:
-    """What each token reads (B, H, n, e) of its own steps alone."""
-    B, H, n, s = k.shape[:4]
-    k, r, w = (t.flatten(1, 2) for t in (k, r, w))  # each token is a sequence: (B, H n, s, .)
-    q = q.reshape(B, H * n, 1, -1).expand(-1, -1, s, -1)
-    return rule_scan(q, k, r, w, torch.zeros_like(k[..., :1]))[1][:, :, -1].unflatten(1, (H, n))
+    """What each token reads (B, H, n, e) of its own steps alone: each writes the difference to what
+    the earlier ones have put under its key."""
+    read = torch.zeros_like(w[..., 0, :])
+    written: list[Tensor] = []
+    for j in range(k.shape[3]):
+        y = w[..., j, :]
+        for i, earlier in enumerate(written):
+            y = y - (r[..., j, :] * k[..., i, :]).sum(-1, keepdim=True) * earlier
+        written.append(y)
+        read = read + (q * k[..., j, :]).sum(-1, keepdim=True) * y
+    return read

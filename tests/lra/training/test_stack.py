@@ -48,12 +48,12 @@ def test_more_layers_than_entries_begin_anew_and_fewer_are_refused(small):
 
 
 def test_what_layers_share_is_shared_among_those_of_one_entry(small):
-    words = "attention.layers=[{name:linformer,share_layers:true},gla]"
+    words = "attention.layers=[gla,{name:linformer,share_layers:true}]"
     blocks = build_network(small(*STACK, words)).encoder.blocks
-    first, other = ({id(p) for p in blocks[i].attention.attention.parameters()} for i in (0, 2))
-    assert first & other
-    apart = {id(p) for p in blocks[1].attention.attention.parameters()}
-    assert not apart & first
+    of_layers = [{id(p) for p in block.attention.attention.parameters()} for block in blocks]
+    assert of_layers[1] & of_layers[3]
+    assert not of_layers[0] & of_layers[1]
+    assert not of_layers[0] & of_layers[2]
 
 
 def test_its_layers_are_its_identity(small):
