@@ -19,7 +19,7 @@ from lra.results.record import Record
 from lra.runs.facts import find_fact, flat
 from lra.runs.schema import TRAINING, all_columns
 from lra.settings.own import spelt
-from lra.settings.presets import AROUND, usual_options
+from lra.settings.presets import AROUND, STACK, usual_options
 
 # The columns that most questions need, which every record has, before those of single facts.
 MAIN = (
@@ -84,8 +84,9 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
             text = isinstance(value, list) and name != "curve"
             yield name.removeprefix("settings."), str(value) if text else value
     for option, value in options_of(record).items():
-        words = layers_in_words(record, value) if option == "layers" else str(value)
-        yield f"attention.{option}", words if isinstance(value, list) else value
+        if option == "layers" and record.attention == STACK:  # a conversion has another `layers`
+            value = layers_in_words(record, value)
+        yield f"attention.{option}", str(value) if isinstance(value, list) else value
     yield "pretrain.name", record.get("settings.pretrain.name", "none")
     yield "tune.name", record.get("settings.tune.name", "none")
     yield "processes", record.get("settings.processes") or "none"
