@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ATTENTION = "attention"  # the key of a method's own integer
+STACK = "stack"  # the method that is one of its own for each layer
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,14 @@ def numerics_of(attention: str | Mapping[str, Any], parts: Iterable[str]) -> dic
 
 def methods_of(attention: Mapping[str, Any]) -> list[str]:
     """The methods of a run: its attention, and those of a stack's layers, each once."""
-    entries = [entry["name"] for entry in attention.get("layers", ())]
+    entries = [entry["name"] for entry in layers_of(attention)]
     return [*dict.fromkeys([attention["name"], *entries])]
+
+
+def layers_of(attention: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The entries of a stack, in the settings of a run; none of any other method, which may have
+    an option of this name."""
+    return list(attention.get("layers", ())) if attention["name"] == STACK else []
 
 
 def is_ours(module: str) -> bool:
@@ -120,7 +127,7 @@ def without_added(settings: dict[str, Any]) -> dict[str, Any]:
     import luna  # not before: it imports torch
 
     attention = settings["attention"]
-    for method in (attention, *attention.get("layers", ())):
+    for method in (attention, *layers_of(attention)):
         for option, value in luna.get(method["name"]).added.items():
             if option in method and method[option] == value:
                 del method[option]

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 
 import luna
+from lra.base.versions import STACK
 from lra.compute.compiler import without_compiler
 from lra.settings.experiment import Experiment
 from lra.settings.run import Run
@@ -43,7 +44,8 @@ def state_size(name: str, *, n_heads: int, **settings: Any) -> int | str | None:
     together are divided by them; of a stack it is the mean of its layers."""
     if not luna.get(name).declared.causal_form:
         return None
-    if layers := settings.get("layers"):
+    if name == STACK:
+        layers = settings.get("layers", luna.options(name)["layers"].default)
         sizes = [_of_one(name, n_heads, settings | {"layer": i}) for i in range(len(layers))]
         if None in sizes or GROWS in sizes:
             return None if None in sizes else GROWS

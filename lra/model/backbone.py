@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import luna
 from lra.base.config import Model, NormPlace, Positions, Style
 from lra.base.errors import UserError
+from lra.base.versions import layers_of
 from lra.model import init, rotary
 from lra.model.norms import norm
 from luna import qkv
@@ -112,7 +113,7 @@ class Encoder(nn.Module):
             )
             for layer in range(model.n_layers)
         ]
-        apart = len(attention.get("layers", ())) or 1  # layers of a stack have methods of their own
+        apart = len(layers_of(attention)) or 1  # layers of a stack share with those of their entry
         for layer, block in enumerate(blocks):
             block.attention.tie(blocks[layer % apart].attention)
         self.blocks = nn.ModuleList(blocks)

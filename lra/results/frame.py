@@ -15,11 +15,12 @@ import pandas as pd
 
 from lra.base import code
 from lra.base.code import hash_parts
+from lra.base.versions import STACK
 from lra.results.record import Record
 from lra.runs.facts import find_fact, flat
 from lra.runs.schema import TRAINING, all_columns
 from lra.settings.own import spelt
-from lra.settings.presets import AROUND, STACK, usual_options
+from lra.settings.presets import AROUND, usual_options
 
 # The columns that most questions need, which every record has, before those of single facts.
 MAIN = (

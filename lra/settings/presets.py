@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from lra.base.errors import UserError, nearest
+from lra.base.versions import STACK
 from lra.settings.search_path import read
 from luna.around import Around
 
-STACK = "stack"  # the method that is one of its own for each layer
 # Keys that are not options of the method (configs/train.yaml has their meaning).
 NO_OPTIONS = ("knobs", "exempt", "preset", "presets", "rows")
 # What stands around any attention, where a run does not say otherwise.

@@ -26,7 +26,7 @@ from lra.runs.folder import RESULT, TEACHER, read_result
 from lra.runs.schema import ConversionRecord, name_of
 from lra.settings.errors import explained
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
-from lra.settings.presets import STACK, fill_in_preset
+from lra.settings.presets import fill_in_preset
 from lra.training.process import fresh_torch
 from luna.base import LunaError
 from luna.convert import pipeline, tasks
@@ -79,7 +79,7 @@ def check_conversion(cfg: DictConfig) -> Conversion:
         typed = OmegaConf.merge(OmegaConf.structured(Conversion), cfg)
         attention = cast(dict[str, Any], OmegaConf.to_container(typed.attention, resolve=True))
         fill_in_preset(attention, typed.task)
-        if attention["name"] == STACK:
+        if attention["name"] == versions.STACK:
             raise UserError(
                 "a conversion gives its layers one method, and a stack has one for each: choose a "
                 "method, and with layers=[..] the layers that get it"
