@@ -82,6 +82,11 @@ FAMILIES = (
         SKY,
     ),
     Family(
+        "stack",
+        "Each layer of a network has a method of its own.",
+        OLIVE,
+    ),
+    Family(
         "control",
         "What a method has to be better than: the mean of all tokens, whatever they are.",
         GREY,
@@ -160,6 +165,10 @@ def look_of(attention: str, options: Mapping[str, Any] | None = None) -> Look:
 def _named(attention: str, name: str, options: Mapping[str, Any] | None) -> str:
     if options is None:
         return name
+    if attention == "stack" and "layers" in options:
+        layers = str(options["layers"])  # 3*gla+softmax, which tables spell so
+        name = layers.replace("*", " × ").replace("+", " + ").replace("(", " (").replace(";", ", ")
+        options = {key: value for key, value in options.items() if key != "layers"}
     if words := in_words(options):
         return f"{name}, {words}"
     return " ".join(filter(None, (name, PUBLISHED.get(attention))))

@@ -29,7 +29,6 @@ from torch import Tensor
 from luna.scans import FLOOR, dense_weights, in_chunks, lower_weights
 
 CHUNK = 64  # tokens; no result depends on it
-TINY = 1e-6  # of squared lengths, as in the authors' kernels: a zero key stays zero
 
 
 def delta_scan(
@@ -117,6 +116,38 @@ def dense_delta(
     return A @ solve(below, eye) * beta.mT
 
 
-def unit(t: Tensor) -> Tensor:
-    """Rows of length 1; a row of 0 stays 0."""
-    return t * (t.square().sum(-1, keepdim=True) + TINY).rsqrt()
+# ---------------------------------------------------------------------- several steps for a token
+
+
+def product_scan(
+    q: Tensor,
+    k: Tensor,
+    r: Tensor,
+    w: Tensor,
+    g: Tensor,
+    state: Tensor | None = None,
+    chunk: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`rule_scan` of k, r, w (B, H, n, s, .), s steps for a token; g acts before its first one, and
+    q reads after its last one."""
+    s = k.shape[3]
+    read = torch.zeros_like(k)
+    read[..., -1, :] = q
+    fade = torch.cat([g.unsqueeze(3), g.new_zeros(*g.shape[:3], s - 1, g.shape[3])], 3)
+    read, k, r, w, fade = (t.flatten(2, 3) for t in (read, k, r, w, fade))
+    S, out = rule_scan(read, k, r, w, fade, state, chunk)
+    return S, out[:, :, s - 1 :: s]
+
+
+def product_alone(q: Tensor, k: Tensor, r: Tensor, w: Tensor) -> Tensor:
+    """What each token reads (B, H, n, e) of its own steps alone: each writes the difference to what
+    the earlier ones have put under its key."""
+    read = torch.zeros_like(w[..., 0, :])
+    written: list[Tensor] = []
+    for j in range(k.shape[3]):
+        y = w[..., j, :]
+        for i, earlier in enumerate(written):
+            y = y - (r[..., j, :] * k[..., i, :]).sum(-1, keepdim=True) * earlier
+        written.append(y)
+        read = read + (q * k[..., j, :]).sum(-1, keepdim=True) * y
+    return read

@@ -154,3 +154,12 @@ class Mixer(Method):
 
     def extra_repr(self) -> str:
         return f"d_model={self.d_model}, max_len={self.max_len}, profile={self.profile}"
+
+
+class Layered(Mixer):
+    """A choice of one method for each layer of a network: `luna.mixer` builds that of the layer."""
+
+    @classmethod
+    def of_layer(cls, layer: int, layers: list[Any] | None = None) -> dict[str, Any]:
+        """The name and the settings of the method that a layer has; `layers` is its option."""
+        raise NotImplementedError(f"{cls.__name__} must implement of_layer()")

@@ -21,7 +21,7 @@ from luna.around import Around
 from luna.contract import Attention, Slot
 from luna.errors import LunaError, nearest
 from luna.method import Method, _classes
-from luna.mixing import Mixer, Place
+from luna.mixing import Layered, Mixer, Place
 from luna.qkv import QKV, Style
 
 TAKEN = "{} names a method '{}', as one of luna is named: give it another name"
@@ -100,6 +100,16 @@ def mixer(
     sizes = {"d_model": d_model, "n_heads": n_heads, "max_len": max_len}
     place, own = _sorted_settings(name, Place, settings | sizes)
     made: Mixer
+    if issubclass(cls, Layered):
+        if chosen := around.chosen():
+            raise LunaError(
+                f"attention '{name}' takes {min(chosen)} from its entries, such as "
+                f"layers=[{{name: gla, {min(chosen)}: {chosen[min(chosen)]}}}]"
+            )
+        entry = cls.of_layer(place.get("layer", 0), **own)
+        method = entry.pop("name")
+        check_options(method, Around.split(entry)[1])  # none is a setting of the place
+        return mixer(method, style=style, **place | entry)
     if issubclass(cls, Attention):
         letters = cls.letters(place.get("profile", "strict"), **own)
         attention = functools.partial(build, name, **own)

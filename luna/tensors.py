@@ -12,6 +12,7 @@ from torch import Tensor
 
 Mask = Tensor | None  # (B, n) bool, True = real token; None: all are
 HALF = (torch.float16, torch.bfloat16)
+TINY = 1e-6  # of squared lengths, as in the kernels of delta rules: a row of 0 stays 0
 
 
 def zero_padding(t: Tensor, mask: Mask) -> Tensor:
@@ -22,6 +23,11 @@ def zero_padding(t: Tensor, mask: Mask) -> Tensor:
 def zero_padded_rows(x: Tensor, mask: Mask) -> Tensor:
     """The same for hidden states x (B, n, E)."""
     return x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0)
+
+
+def unit(t: Tensor) -> Tensor:
+    """Rows of length 1; a row of 0 stays 0."""
+    return t * (t.square().sum(-1, keepdim=True) + TINY).rsqrt()
 
 
 def autocast_off(device: torch.device) -> contextlib.AbstractContextManager[None]:

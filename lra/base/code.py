@@ -16,7 +16,7 @@ import importlib.util
 import json
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -60,11 +60,16 @@ class Source:
         return all(self.parts[name] == parts.get(name) for name in self.outside)
 
 
-def source_of(attention: str, parts: Iterable[str], chosen: Mapping[str, list[str]] = {}) -> Source:
-    """Hash the code of a run: of its method, of these parts of PARTS, and of the modules that it
+def source_of(
+    attention: str | Sequence[str],
+    parts: Iterable[str],
+    chosen: Mapping[str, list[str]] = {},
+) -> Source:
+    """Hash the code of a run: of its methods, of these parts of PARTS, and of the modules that it
     chose itself. Only an attention from outside `luna` is imported."""
-    method = module_of(attention)
-    modules = {f"the attention {attention}": [method]}
+    names = [attention] if isinstance(attention, str) else attention
+    methods = {f"the attention {name}": module_of(name) for name in names}
+    modules = {part: [module] for part, module in methods.items()}
     modules |= {f"the {name}": [*PARTS[name].modules] for name in parts}
     modules |= chosen
     hashes: dict[str, str] = {}
@@ -73,7 +78,7 @@ def source_of(attention: str, parts: Iterable[str], chosen: Mapping[str, list[st
         contents = contents_of(*names)
         hashes[part] = _hash(repr(sorted(contents.values())))
         files |= {name_of_file(file): text[:8] for file, (text, _) in contents.items()}
-    outside = [*chosen, *([f"the attention {attention}"] if not is_ours(method) else [])]
+    outside = [*chosen, *(part for part, module in methods.items() if not is_ours(module))]
     return Source(hashes, tuple(outside), files)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ATTENTION = "attention"  # the key of a method's own integer
+STACK = "stack"  # the method that is one of its own for each layer
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,28 @@ def of_training(*, pretrained: bool) -> tuple[str, ...]:
     return tuple(name for name in PARTS if name not in apart)
 
 
-def numerics_of(attention: str, parts: Iterable[str]) -> dict[str, int]:
-    """The integers of a run: that of its method, if the method is of `luna`, and of its parts."""
+def numerics_of(attention: str | Mapping[str, Any], parts: Iterable[str]) -> dict[str, int]:
+    """The integers of a run: that of its method, if the method is of `luna`, and of its parts. Of a
+    stack each `numerics` above 1 counts, as in `Method.version`."""
     import luna  # not before: it imports torch
 
-    method = luna.get(attention)
-    declared = {ATTENTION: method.version()} if is_ours(method.__module__) else {}
+    methods = [attention] if isinstance(attention, str) else methods_of(attention)
+    found = map(luna.get, methods)
+    versions = [method.version() for method in found if is_ours(method.__module__)]
+    declared = {ATTENTION: 1 + sum(version - 1 for version in versions)} if versions else {}
     return declared | {name: PARTS[name].numerics for name in parts}
+
+
+def methods_of(attention: Mapping[str, Any]) -> list[str]:
+    """The methods of a run: its attention, and those of a stack's layers, each once."""
+    entries = [entry["name"] for entry in layers_of(attention)]
+    return [*dict.fromkeys([attention["name"], *entries])]
+
+
+def layers_of(attention: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The entries of a stack, in the settings of a run; none of any other method, which may have
+    an option of this name."""
+    return list(attention.get("layers", ())) if attention["name"] == STACK else []
 
 
 def is_ours(module: str) -> bool:
@@ -110,8 +126,12 @@ def without_added(settings: dict[str, Any]) -> dict[str, Any]:
     """Leave out of settings what came later and is as it was before."""
     import luna  # not before: it imports torch
 
-    added = luna.get(settings["attention"]["name"]).added
-    later = ADDED | {f"attention.{name}": value for name, value in added.items()}
+    attention = settings["attention"]
+    for method in (attention, *layers_of(attention)):
+        for option, value in luna.get(method["name"]).added.items():
+            if option in method and method[option] == value:
+                del method[option]
+    later = ADDED
     for place, value in later.items():
         *groups, name = place.split(".")
         group = settings

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 import luna
 from lra.base.config import Mask
 from lra.compute.compiler import without_compiler
-from lra.compute.definitions import OPERATORS, definition
+from lra.compute.definitions import OPERATORS, decays, definition
 from lra.model.backbone import EncoderBlock
 from lra.model.build import build_network
 from lra.model.network import Network
@@ -52,6 +52,7 @@ class Count(PartCount):
     training: torch's counter cannot always say which module a backward operator belongs to."""
 
     training_flops: int = 0  # forward and backward; 0 if the backward pass was not counted
+    elementwise: int = 0  # products of states with decays, forward; in no FLOPs
     parts: dict[str, PartCount] = field(default_factory=dict)
 
     @property
@@ -124,7 +125,12 @@ def count_network(network: Network, *, masked: bool = True, backward: bool = Tru
     counts = {part: PartCount(**numbers) for part, numbers in parts.items()}
     total = sum(counts.values(), PartCount())
     training_flops = work.both[network] if backward else 0
-    return Count(**vars(total), training_flops=training_flops, parts=counts)
+    return Count(
+        **vars(total),
+        training_flops=training_flops,
+        elementwise=work.elementwise,
+        parts=counts,
+    )
 
 
 def parts_of(network: Network) -> Iterator[tuple[nn.Module, str]]:
@@ -211,27 +217,38 @@ class MetaMode(TorchDispatchMode):
 @dataclass(frozen=True)
 class Work:
     """FLOPs by module: of the forward pass, and of both passes; as the code does them, and with
-    definitions in place of what the code does in the modules that have one."""
+    definitions in place of what the code does in the modules that have one. Beside them, products
+    of states with decays, of all modules together in a forward pass."""
 
     executed: dict[nn.Module, int]
     forward: dict[nn.Module, int]
     both: dict[nn.Module, int]
+    elementwise: int
 
 
 def run_counted(root: nn.Module, forward: Callable[[], Tensor], *, backward: bool) -> Work:
     prefix = type(root).__name__  # how torch's counter names the outermost module that runs
     names = {module: f"{prefix}.{name}".rstrip(".") for name, module in root.named_modules()}
     formulas = {module: formula for module in names if (formula := definition(module))}
-    defined = dict.fromkeys(formulas, 0)
+    for outer in list(formulas):  # a definition is all of the FLOPs inside, other definitions too
+        for inner in outer.modules():
+            if inner is not outer:
+                formulas.pop(inner, None)
+    fading = {module: formula for module in names if (formula := decays(module))}
+    defined, beside = dict.fromkeys(formulas, 0), dict.fromkeys(fading, 0)
 
     def define(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         defined[module] += formulas[module](module, *inputs)
+
+    def fade(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        beside[module] += fading[module](module, *inputs)
 
     def by_module() -> dict[nn.Module, int]:
         counts = counter.get_flop_counts()
         return {module: sum(counts.get(name, {}).values()) for module, name in names.items()}
 
     hooks = [module.register_forward_pre_hook(define) for module in formulas]
+    hooks += [module.register_forward_pre_hook(fade) for module in fading]
     with FlopCounterMode(display=False, custom_mapping=OPERATORS) as counter, MetaMode():
         out = forward()
         ahead = by_module()
@@ -248,4 +265,4 @@ def run_counted(root: nn.Module, forward: Callable[[], Tensor], *, backward: boo
         }
 
     # The backward pass computes every product twice, once per factor's gradient.
-    return Work(ahead, replaced(ahead, 1), replaced(both, 3))
+    return Work(ahead, replaced(ahead, 1), replaced(both, 3), sum(beside.values()))

@@ -8,6 +8,10 @@ recorded beside the definition. A plug-in declares its own in the same way:
     def flops(self, q, k, v, *_):
         return 4 * len(q) * self.n_heads * q.shape[-2] * self.window * q.shape[-1]
 
+A recurrence also multiplies its state by decays, number by number. No method's paper counts these
+products, and a budget leaves them out; `elementwise`, with the arguments of `flops`, says how many
+there are, and they are recorded beside FLOPs.
+
 Operators that are products and that torch counts as 0, or complex and counted as real, each with
 its FLOPs. An operator of your own gets its FLOPs by
 `torch.utils.flop_counter.register_flop_formula`.
@@ -31,6 +35,11 @@ def definition(module: nn.Module) -> Callable[..., int] | None:
     """Find the formula, (module, *inputs) -> FLOPs of a forward pass, of a module counted by its
     definition."""
     return getattr(type(module), "flops", None)
+
+
+def decays(module: nn.Module) -> Callable[..., int] | None:
+    """Find the formula, (module, *inputs) -> products of its state with decays, of a recurrence."""
+    return getattr(type(module), "elementwise", None)
 
 
 # ---------------------------------------------------------------------- operators, by their shapes

@@ -4,11 +4,12 @@ run reads in one direction or in both."""
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 import luna
+from lra.base.versions import STACK
 from lra.compute.compiler import without_compiler
 from lra.settings.experiment import Experiment
 from lra.settings.run import Run
@@ -40,9 +41,20 @@ def state_of_run(run: Run | Experiment) -> int | str | None:
 def state_size(name: str, *, n_heads: int, **settings: Any) -> int | str | None:
     """How many numbers a head keeps between tokens, measured on the method's own stream; GROWS
     where more tokens leave more, None without a causal form of these options. Numbers of all heads
-    together are divided by them."""
+    together are divided by them; of a stack it is the mean of its layers."""
     if not luna.get(name).declared.causal_form:
         return None
+    if name == STACK:
+        layers = settings.get("layers", luna.options(name)["layers"].default)
+        sizes = [_of_one(name, n_heads, settings | {"layer": i}) for i in range(len(layers))]
+        if None in sizes or GROWS in sizes:
+            return None if None in sizes else GROWS
+        return math.ceil(sum(cast(list[int], sizes)) / len(sizes))
+    return _of_one(name, n_heads, settings)
+
+
+def _of_one(name: str, n_heads: int, settings: dict[str, Any]) -> int | str | None:
+    """The state of one layer."""
     with torch.random.fork_rng(devices=[]), torch.no_grad(), without_compiler():
         try:
             mixer = luna.mixer(

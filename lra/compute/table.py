@@ -64,6 +64,8 @@ def show_run(run: Run) -> None:
     for name, cells in ({"": titles} | lines).items():
         print(f"{name:11}", *(f"{cell:>10}" for cell in cells))
     print(f"\n{CAPTION}\n{check.count.training_flops / 1e6:,.1f} MFLOPs forward and backward")
+    if beside := check.count.elementwise:
+        print(f"beside these, {beside / 1e6:,.1f} M products of states with decays, forward")
     if (state := state_of_run(check.run)) is not None:
         kept = "grows with the tokens" if state == GROWS else f"{state:,} numbers"
         print(f"state of a head between tokens, in its causal form: {kept}")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import luna
 from lra.base.config import Model, NormPlace, Positions, Style
 from lra.base.errors import UserError
+from lra.base.versions import layers_of
 from lra.model import init, rotary
 from lra.model.norms import norm
 from luna import qkv
@@ -112,8 +113,9 @@ class Encoder(nn.Module):
             )
             for layer in range(model.n_layers)
         ]
-        for block in blocks:
-            block.attention.tie(blocks[0].attention)
+        apart = len(layers_of(attention)) or 1  # layers of a stack share with those of their entry
+        for layer, block in enumerate(blocks):
+            block.attention.tie(blocks[layer % apart].attention)
         self.blocks = nn.ModuleList(blocks)
         before = style.norm_place is NormPlace.before
         self.norm = norm(style, model.d_model) if before else None

@@ -9,6 +9,7 @@ import luna
 from lra import data
 from lra.base.config import Input, Model, Objective, Pooling, Protocol
 from lra.base.errors import UserError
+from lra.base.versions import layers_of
 from lra.data.arrays import Scale
 from lra.data.task import Task
 from lra.metrics.target import Classes, Target
@@ -55,6 +56,11 @@ def build(
         raise UserError(
             f"protocol.data.pad_to={protocol.data.pad_to} is no multiple of the {task.stack} ids "
             "that a token has"
+        )
+    if len(layers := layers_of(attention)) > model.n_layers:
+        raise UserError(
+            f"the stack names {len(layers)} layers and the model has {model.n_layers}: set "
+            f"model.n_layers={len(layers)} or more, behind its end a stack begins anew"
         )
     if task.causal:
         if reason := why_not_causal(attention):

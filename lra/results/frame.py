@@ -6,6 +6,7 @@ everybody. Whole numbers stay whole, and what a run lacks is None.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,11 +15,12 @@ import pandas as pd
 
 from lra.base import code
 from lra.base.code import hash_parts
+from lra.base.versions import STACK
 from lra.results.record import Record
 from lra.runs.facts import find_fact, flat
 from lra.runs.schema import TRAINING, all_columns
 from lra.settings.own import spelt
-from lra.settings.presets import usual_options
+from lra.settings.presets import AROUND, usual_options
 
 # The columns that most questions need, which every record has, before those of single facts.
 MAIN = (
@@ -83,6 +85,8 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
             text = isinstance(value, list) and name != "curve"
             yield name.removeprefix("settings."), str(value) if text else value
     for option, value in options_of(record).items():
+        if option == "layers" and record.attention == STACK:  # a conversion has another `layers`
+            value = layers_in_words(record, value)
         yield f"attention.{option}", str(value) if isinstance(value, list) else value
     yield "pretrain.name", record.get("settings.pretrain.name", "none")
     yield "tune.name", record.get("settings.tune.name", "none")
@@ -125,6 +129,19 @@ def options_of(record: Record) -> dict[str, Any]:
     usual = usual_of(record) if record.kind == TRAINING else {}
     options = usual | record["attention"]
     return {key: value for key, value in options.items() if key != "name"}
+
+
+def layers_in_words(record: Record, layers: list[dict[str, Any]]) -> str:
+    """`3*gated_deltanet+softmax`, in parentheses the options of an entry that are unusual; without
+    a space or a comma, at which `lra compare` takes its words apart."""
+    named = []
+    for entry in layers:
+        task, protocol = record["settings.task.name"], record["protocol.name"]
+        usual = AROUND | usual_options(entry["name"], task, protocol) | {"name": entry["name"]}
+        unusual = [f"{key}={v}" for key, v in entry.items() if v != usual.get(key)]
+        named.append(entry["name"] + f"({';'.join(unusual)})" * bool(unusual))
+    groups = [(name, len([*group])) for name, group in itertools.groupby(named)]
+    return "+".join(f"{n}*{name}" if n > 1 else name for name, n in groups)
 
 
 def usual_of(record: Record) -> dict[str, Any]:

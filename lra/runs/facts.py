@@ -68,9 +68,13 @@ class Column:
 
 
 def is_option(value: Any) -> Any:
-    """An option is a word, a number, or a list of these: it becomes part of a row's name."""
+    """An option is a word, a number, or a list of these: it becomes part of a row's name. An item
+    of a list may be a method with its options, as a layer of a stack is."""
     for item in value if isinstance(value, list) else [value]:
-        if not isinstance(item, str | int | float | None):
+        if isinstance(item, dict) and isinstance(value, list) and isinstance(item.get("name"), str):
+            for option in item.values():
+                is_option(option)
+        elif not isinstance(item, str | int | float | None):
             raise ValueError(f"{value!r:.200} is neither a word, a number nor a list of these")
     return value
 

@@ -24,7 +24,7 @@ def folder_of(run: Run, fingerprint: str, *, again: bool = False) -> RunFolder:
     numerics = run.experiment.numerics()
     identity = run.experiment.identity(fingerprint, numerics)
     parts = [name for name in numerics if name in versions.PARTS]
-    source = source_of(run.attention["name"], parts, chosen_code(run))
+    source = source_of(versions.methods_of(run.attention), parts, chosen_code(run))
     path, attempt = place_of(run) / f"{identity}-{source.hash}" / f"seed-{run.seed}", 1
     if run.rerun:
         path, attempt = _last_attempt(run, path, again)

@@ -63,7 +63,7 @@ class Experiment:
     def numerics(self) -> dict[str, int]:
         """The declared versions of its method and of its parts (lra/base/versions.py)."""
         parts = versions.of_training(pretrained=self.pretrain.name is not Objective.none)
-        return versions.numerics_of(self.attention["name"], parts)
+        return versions.numerics_of(self.attention, parts)
 
     def identity(self, fingerprint: str, numerics: Mapping[str, int] | None = None) -> str:
         """Hash everything but the seed; `numerics` are others than today's."""

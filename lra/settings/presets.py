@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lra.base.errors import UserError, nearest
+from lra.base.versions import STACK
 from lra.settings.search_path import read
 from luna.around import Around
 
@@ -34,10 +35,24 @@ def fill_in_preset(attention: dict[str, Any], task: str) -> dict[str, Any]:
     return {key: attention.pop(key, None) for key in NO_OPTIONS}
 
 
+def fill_in_layers(attention: dict[str, Any], task: str, preset: str) -> None:
+    """Give the methods of a stack's layers the options that `attention=<method>` sets under this
+    preset, where an entry does not say otherwise."""
+    entries = attention.get("layers")
+    if attention["name"] != STACK or not isinstance(entries, list):
+        return  # luna.mixer refuses what is no list of methods
+    for i, entry in enumerate(entries):
+        given = {"name": entry} if isinstance(entry, str) else entry
+        if isinstance(given, dict) and isinstance(given.get("name"), str):
+            options = usual_options(given["name"], task, preset) | given
+            entries[i] = {k: v for k, v in options.items() if k not in AROUND or v != AROUND[k]}
+
+
 def take_cost_facts(attention: dict[str, Any], task: str) -> dict[str, Any]:
     """Leave an attention the options that are built and identify the run, and return what its file
     says about its cost, for `compute`."""
     about = fill_in_preset(attention, task)
+    fill_in_layers(attention, task, about["preset"] or "matched")
     exempt = about["exempt"]
     exempt = exempt.get(task) if isinstance(exempt, dict) else exempt
     return {"exempt": exempt, "preset": about["preset"], "knobs": about["knobs"] or {}}
@@ -49,6 +64,7 @@ def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
     file = read("attention", attention)
     if file is None:
         return {}
-    options = file | {"preset": preset if preset in file["presets"] else "matched"}
+    options = file | {"preset": preset if preset in file.get("presets", {}) else "matched"}
     fill_in_preset(options, task)
+    fill_in_layers(options, task, preset)
     return options

@@ -79,6 +79,11 @@ def check_conversion(cfg: DictConfig) -> Conversion:
         typed = OmegaConf.merge(OmegaConf.structured(Conversion), cfg)
         attention = cast(dict[str, Any], OmegaConf.to_container(typed.attention, resolve=True))
         fill_in_preset(attention, typed.task)
+        if attention["name"] == versions.STACK:
+            raise UserError(
+                "a conversion gives its layers one method, and a stack has one for each: choose a "
+                "method, and with layers=[..] the layers that get it"
+            )
         typed.attention = attention
         run = cast(Conversion, OmegaConf.to_object(typed))
     if run.seed < 0:
@@ -242,7 +247,8 @@ def folder(run: Conversion) -> Path:
 
 
 def _key(run: Conversion) -> str:
-    facts: list[Any] = [run.attention, run.layers, run.recipe.facts(), _teacher(run)]
+    options = versions.without_added({"attention": {**run.attention}})["attention"]
+    facts: list[Any] = [options, run.layers, run.recipe.facts(), _teacher(run)]
     if moved := versions.raised(_numerics(run.attention["name"])):
         facts.append(moved)
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]

@@ -31,9 +31,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import AttentionTraits, Mask, Paper, Rate, Slot, register, zero_padding
-from luna.delta import dense_delta, rule_scan, unit
+from luna.delta import dense_delta, rule_scan
 from luna.gates import Gates, Source, begin_with_small_steps
 from luna.surround import HeadNorm, NormedHeads
+from luna.tensors import unit
 
 EPS = 1e-5  # of the norm
 RATES = (0.01, 16.0)  # a_h at the start is uniform between these; the authors begin at 0
@@ -84,18 +85,35 @@ class DeltaRule(NormedHeads):
         """q, k, both strengths and g of the recurrence, the last three 0 at padding."""
         erase, write = self.strengths(k, x)
         gates = (zero_padding(t, mask) for t in (erase, write, self.log_decay(k, x)))
-        return unit(F.silu(q)) * self.head_dim**-0.5, unit(F.silu(k)), *gates
+        return self.phi(q) * self.head_dim**-0.5, self.phi(k), *gates
+
+    def phi(self, t: Tensor) -> Tensor:
+        """Queries and keys as the rule takes them, of length 1."""
+        return unit(F.silu(t))
+
+    def tokens(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        """q, k, r, w, g of the recurrence (luna/delta.py)."""
+        q, k, erase, write, g = self._read(q, k, mask, x)
+        return q, k, erase * k, write * v, g
+
+    def scan(self, tokens: tuple[Tensor, ...], before: Tensor | None) -> tuple[Tensor, Tensor]:
+        q, k, r, w, g = tokens
+        return rule_scan(q, k, r, w, g, before, self.chunk)
+
+    def alone(self, tokens: tuple[Tensor, ...]) -> Tensor:
+        """What each token reads of itself."""
+        q, k, _, w, _ = tokens
+        return (q * k).sum(-1, keepdim=True) * w
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.causal:
             return self.causal_from(None, q, k, v, mask, x)[1]
-        q, k, erase, write, g = self._read(q, k, mask, x)
-        r, w = erase * k, write * v
-        _, ahead = rule_scan(q, k, r, w, g, chunk=self.chunk)
-        own = (q * k).sum(-1, keepdim=True) * w  # in both, and to be counted once
-        q, k, r, w, g = (t.flip(2) for t in (q, k, r, w, g))
-        _, back = rule_scan(q, k, r, w, g, chunk=self.chunk)
-        return self._normed(ahead + back.flip(2) - own)
+        tokens = self.tokens(q, k, v, mask, x)
+        _, ahead = self.scan(tokens, None)
+        _, back = self.scan(tuple(t.flip(2) for t in tokens), None)
+        return self._normed(ahead + back.flip(2) - self.alone(tokens))  # in both, to count once
 
     def causal_from(
         self,
@@ -106,9 +124,7 @@ class DeltaRule(NormedHeads):
         mask: Mask,
         x: Tensor | None = None,
     ) -> tuple[DeltaState, Tensor]:
-        q, k, erase, write, g = self._read(q, k, mask, x)
-        before = None if state is None else state.S
-        S, out = rule_scan(q, k, erase * k, write * v, g, before, self.chunk)
+        S, out = self.scan(self.tokens(q, k, v, mask, x), None if state is None else state.S)
         return DeltaState(S), self._normed(out)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
@@ -124,8 +140,14 @@ class DeltaRule(NormedHeads):
         query, in each direction."""
         B, H, n, d = q.shape
         directions = 1 if self.causal else 2
-        gates = sum(gate.cost(k) for gate in self.modules() if isinstance(gate, Gates))
-        return directions * 6 * B * H * n * d * v.shape[-1] + gates
+        return directions * 6 * B * H * n * d * v.shape[-1] + self.gates_cost(k)
+
+    def gates_cost(self, k: Tensor) -> int:
+        return sum(gate.cost(k) for gate in self.modules() if isinstance(gate, Gates))
+
+    def elementwise(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """A state of d e numbers fades at each token, in each direction."""
+        return (1 if self.causal else 2) * k.numel() * v.shape[-1]
 
 
 @register("gated_deltanet")

@@ -156,3 +156,7 @@ class GLA(NormedHeads):
         directions = 1 if self.causal else 2
         gates = 0 if self.gates is None else self.gates.cost(k)
         return directions * 4 * B * H * n * d * v.shape[-1] + gates
+
+    def elementwise(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """A state of d e numbers fades at each token, in each direction."""
+        return (1 if self.causal else 2) * k.numel() * v.shape[-1]

@@ -21,12 +21,18 @@ and not the mixer: a short convolution, a norm and a gate on the output (`Around
 puts these around any method), twice the width, and keys and queries of each direction.
 
 So a row is not read with its own query, and one layer cannot answer what its own token asks.
-The authors' convolution, before it, brings a token into its neighbours' queries.
+The authors' convolution, before it, brings a token into its neighbours' queries. With `shift=false`
+outputs do not move on, which is no published method: row i reads with q_i what has faded up to it,
+
+    M_ij = (q_i . k_j) s_j exp(a (s_(j+1) + ... + s_i))             j < i
+    M_ii = (q_i . k_i) s_i + D_h + u_h . k_i + c_h
+
+and alike from behind, with r; the token's own weight counts once, with s.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +46,7 @@ from luna.streaming import StreamingAttention
 
 class HydraState(NamedTuple):
     S: Tensor  # (B, H, d, e)
-    last: Tensor  # (B, H, 1, e): what the last token's query read, which the next one gets
+    last: Tensor | None  # (B, H, 1, e): what the last token's query read, which the next one gets
 
 
 @register("hydra")
@@ -61,11 +67,12 @@ class Hydra(StreamingAttention):
     )
     rates = dict.fromkeys(("log_a", "D", "step_size.map.bias"), Rate(decay=False))
     chunk = 32
+    added: ClassVar[dict[str, Any]] = {"shift": True}
 
-    def __init__(self, slot: Slot, *, gates: Source = "k", tie: bool = True):
+    def __init__(self, slot: Slot, *, gates: Source = "k", tie: bool = True, shift: bool = True):
         super().__init__(slot)
         H, d = slot.n_heads, slot.head_dim
-        self.alike = tie
+        self.alike, self.shift = tie, shift
         self.step_size = Gates(gates, H, d)
         self.diagonal = Gates(gates, H, d)
         self.log_a = nn.Parameter(torch.zeros(H))
@@ -95,10 +102,14 @@ class Hydra(StreamingAttention):
             return self.causal_from(None, q, k, v, mask, x)[1]
         q, k, ahead, back, own = self._read(q, k, mask, x)
         _, before = scan(q, ahead * k, v, self._decay(ahead), chunk=self.chunk)
+        if not self.shift:  # a token's own weight is in both directions, and counts once
+            own = own - back * (q * k).sum(-1, keepdim=True)
         q, k, v_behind, back = (t.flip(2) for t in (q, k, v, back))
         _, behind = scan(q, back * k, v_behind, self._decay(back), chunk=self.chunk)
-        flipped = None if mask is None else mask.flip(1)
-        return of_neighbour(before, mask) + of_neighbour(behind, flipped).flip(2) + own * v
+        if self.shift:
+            flipped = None if mask is None else mask.flip(1)
+            before, behind = of_neighbour(before, mask), of_neighbour(behind, flipped)
+        return before + behind.flip(2) + own * v
 
     def causal_from(
         self,
@@ -112,18 +123,22 @@ class Hydra(StreamingAttention):
         q, k, steps, _, own = self._read(q, k, mask, x)
         S, read = (None, None) if state is None else state
         S, before = scan(q, steps * k, v, self._decay(steps), state=S, chunk=self.chunk)
+        if not self.shift:
+            return HydraState(S, None), before + own * v
         out = of_neighbour(before, mask, read) + own * v
         # Padding stands among the first tokens alone, so the last one is real, or none is.
         return HydraState(S, before[:, :, -1:]), out
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         q, k, ahead, back, own = self._read(q, k, mask, x)
-        A = of_neighbour(dense_weights(q, ahead * k, self._decay(ahead)), mask)
+        A = dense_weights(q, ahead * k, self._decay(ahead))
+        A = of_neighbour(A, mask) if self.shift else A
         if not self.causal:
             q, k, back = (t.flip(2) for t in (q, k, back))
             behind = dense_weights(q, back * k, self._decay(back))
             flipped = None if mask is None else mask.flip(1)
-            A = A + of_neighbour(behind, flipped).flip(2, 3)
+            behind = of_neighbour(behind, flipped) if self.shift else behind.tril(-1)
+            A = A + behind.flip(2, 3)
         return A + torch.diag_embed(own.squeeze(-1))
 
     def flops(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
@@ -132,6 +147,10 @@ class Hydra(StreamingAttention):
         directions = 1 if self.causal else 2
         gates = self.step_size.cost(k) * (1 if self.alike else directions) + self.diagonal.cost(k)
         return directions * 4 * B * H * n * d * v.shape[-1] + gates
+
+    def elementwise(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """A state of d e numbers fades at each token, in each direction."""
+        return (1 if self.causal else 2) * k.numel() * v.shape[-1]
 
 
 def of_neighbour(t: Tensor, mask: Mask, first: Tensor | None = None) -> Tensor:

@@ -154,6 +154,12 @@ class Lion(StreamingAttention):
         gates = self.gates.cost(k) if self.decay == "selective" else 0
         return directions * 4 * B * H * n * d * (v.shape[-1] + 1) + gates
 
+    def elementwise(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+        """A state of d (e + 1) numbers fades at each token, in each direction."""
+        if self.decay == "none":
+            return 0
+        return (1 if self.causal else 2) * k.numel() * (v.shape[-1] + 1)
+
 
 def with_ones(v: Tensor) -> Tensor:
     """[v, 1]: the last sum is that of the weights."""

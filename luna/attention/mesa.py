@@ -5,6 +5,8 @@ von Oswald et al. (2025), https://arxiv.org/abs/2506.05233
     o_i = W q_i
     q, k = silu of the projections, of length 1     r = 1/4 + softplus(r_h) of each head
 
+With `features` k and q are phi(k) and phi(q) (luna/feature_maps/unit.py): kernel ridge regression.
+
 Linear attention reads the first factor alone, where keys that resemble each other disturb each
 other. The delta rule takes one step of gradient descent to W for each token; here W is exact.
 
@@ -26,7 +28,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import AttentionTraits, Mask, Paper, Rate, Slot, register, zero_padding
-from luna.delta import unit
+from luna.feature_maps.unit import Features, UnitFeatures
+from luna.kernels.scalar_mlp import Nonneg
 from luna.ridge import prefix_regressions, regression
 from luna.surround import HeadNorm, NormedHeads
 
@@ -35,8 +38,8 @@ LEAST, START = 0.25, 1.0  # ridges: the smallest, and where they begin, as in th
 
 
 class MesaState(NamedTuple):
-    S: Tensor  # (B, H, d, e)
-    gram: Tensor  # (B, H, d, d)
+    S: Tensor  # (B, H, D, e)
+    gram: Tensor  # (B, H, D, D)
 
 
 @register("mesa")
@@ -49,7 +52,7 @@ class Mesa(NormedHeads):
         2025,
         "https://arxiv.org/abs/2506.05233",
     )
-    complexity = "O(n d (d + e) + d³)"
+    complexity = "O(n D (D + e) + D³)"
     declared = NormedHeads.declared.but(
         cross_form=True,
         row_stochastic=False,
@@ -58,14 +61,26 @@ class Mesa(NormedHeads):
     chunk = 32
     rates: ClassVar[dict[str, Rate]] = {"raw_ridge": Rate(decay=False)}
 
-    def __init__(self, slot: Slot, *, norm: bool = True):
+    def __init__(
+        self,
+        slot: Slot,
+        *,
+        features: Features = "none",
+        M: int = 8,
+        L: int = 8,
+        nonneg: Nonneg = True,
+        frozen: bool = False,
+        norm: bool = True,
+    ):
         super().__init__(slot)
+        learned: dict[str, Any] = {"nonneg": nonneg, "frozen": frozen}
+        self.features = UnitFeatures(self.name, slot, features, M=M, L=L, **learned)
         start = math.log(math.expm1(START - LEAST))  # whose softplus is START - LEAST
         self.raw_ridge = nn.Parameter(torch.full((slot.n_heads,), start))
         self.norm = HeadNorm(slot.n_heads, slot.head_dim, EPS) if norm else None
 
     def _traits(self) -> AttentionTraits:
-        return self._with_norm(self.declared)
+        return self._with_norm(self.declared.but(idle=self.features.idle("features")))
 
     def ridge(self, like: Tensor) -> Tensor:
         """r (H), above 0, in the dtype of `like`."""
@@ -73,7 +88,7 @@ class Mesa(NormedHeads):
 
     def phi(self, t: Tensor, mask: Mask = None) -> Tensor:
         """What is regressed on, (B, H, n, D), 0 at padding."""
-        return zero_padding(unit(F.silu(t)), mask)
+        return zero_padding(self.features(t), mask)
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         q, k = self.phi(q), self.phi(k, key_mask)
@@ -100,9 +115,9 @@ class Mesa(NormedHeads):
         """Sums of k k^T and k v^T, a Cholesky factor, its two solves for each channel of v, and the
         product with each query. Causal, by the recurrence: the inverse is corrected by each key,
         2 D^2 each to read it, to write, and to read it for the query."""
-        B, H, n, D = q.shape
+        B, H, n = q.shape[:3]
+        D = self.features.width
         m, e = k.shape[2], v.shape[-1]
-        sums = 2 * m * D * e + 2 * n * D * e
-        if self.causal:
-            return B * H * (sums + 6 * n * D * D)
-        return B * H * (sums + 2 * m * D * D + D**3 // 3 + 2 * D * D * e)
+        work = 2 * m * D * e + 2 * n * D * e + self.features.cost(n + m)
+        work += 6 * n * D * D if self.causal else 2 * m * D * D + D**3 // 3 + 2 * D * D * e
+        return B * H * work

@@ -129,3 +129,8 @@ class Mamba2(Mixer):
         linear = 2 * (self.inward.weight.numel() + self.outward.weight.numel())
         direction = 2 * self.conv.weight.numel() + 4 * N * width
         return B * n * (linear + (1 if self.causal else 2) * direction)
+
+    def elementwise(self, x: Tensor, *_: Any) -> int:
+        """A state of N F numbers fades at each token, in each direction."""
+        width, N = self.parts_of_conv[:2]
+        return (1 if self.causal else 2) * len(x) * x.shape[1] * N * width

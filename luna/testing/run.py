@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
+import luna
+from luna.mixing import Layered
 from luna.testing import graphs, mixers, numbers, padding, shapes, states, streaming
 from luna.testing.cases import Case, Contradiction, hold
 from luna.testing.subject import Subject
@@ -101,7 +103,12 @@ class Result:
 
 def check(case: Case, *, slow: bool = False) -> Iterator[Result]:
     """Run every check that applies, one after the other. An excuse that is not needed is a problem
-    too."""
+    too. Of a choice of methods by layer each of them is checked as itself."""
+    if issubclass(case.cls, Layered):
+        for layer in of_layers(case):
+            for result in check(layer, slow=slow):
+                yield replace(result, name=f"{layer} {result.name}")
+        return
     exempt = exempt_of(case)
     for one in CHECKS:
         if not one.applies(case) or (one.slow and not slow):
@@ -114,6 +121,17 @@ def check(case: Case, *, slow: bool = False) -> Iterator[Result]:
             problem = f"it is exempt ({reason}) and holds: take '{one.name}' out of exempt"
             reason = ""
         yield Result(one.name, "" if reason else problem, reason, seconds)
+
+
+def of_layers(case: Case) -> list[Case]:
+    """The methods that the layers of a choice have, each once."""
+    found: dict[str, Case] = {}
+    layers = case.options.get("layers", luna.options(case.name)["layers"].default)
+    for layer in range(len(layers)):
+        entry = cast(type[Layered], case.cls).of_layer(layer, layers)
+        one = Case(entry.pop("name"), entry, case.profile)
+        found.setdefault(str(one), one)
+    return [*found.values()]
 
 
 def exempt_of(case: Case) -> dict[str, str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import luna
 from lra import data
-from lra.compute.count import _counts, count_run
+from lra.compute.count import _counts, count_run, run_counted, slot_flops
 from lra.compute.gate import check_budget
 from lra.compute.table import head_flops
 from lra.model.build import build
@@ -110,6 +110,51 @@ DEFINED: dict[str, Callable[[int], int]] = {
 @pytest.mark.parametrize("attention", DEFINED)
 def test_flops_of_a_head_by_hand(attention: str):
     assert head_flops(attention, 1024) == DEFINED[attention](1024)
+
+
+# Products of a head's state with its decays, at n tokens in both directions; `lru` and those that
+# work by transforms have them among their FLOPs, or none.
+FADING: dict[str, Callable[[int], int]] = {
+    "gated_deltanet": lambda n: 2 * n * D * D,
+    "gla": lambda n: 2 * n * D * D,
+    "hydra": lambda n: 2 * n * D * D,
+    "kda": lambda n: 2 * n * D * D,
+    "lion": lambda n: 2 * n * D * (D + 1),
+    "mamba2": lambda n: 2 * n * 128 * 64,  # 128 channels in all
+}
+
+
+@pytest.mark.parametrize("attention", [*FADING, "deltanet", "linear", "mesa"])
+def test_decays_of_states_are_counted_beside_flops(attention: str):
+    count = count_run(short_run(attention, "attention=softmax"), backward=False)
+    expected = LAYERS * HEADS * FADING[attention](256) if attention in FADING else 0
+    assert count.elementwise == expected
+    assert count.record()["elementwise"] == expected
+
+
+def test_one_direction_fades_once_and_no_decay_not_at_all():
+    run = short_run("gla", "attention=softmax")
+    both, one = (count_run(run, run.attention | {"causal": c}).elementwise for c in (False, True))
+    assert both == 2 * one
+    none = run.attention | {"name": "lion", "decay": "none"}
+    none = {k: none[k] for k in ("name", "decay", "dwc")}
+    assert count_run(run, none).elementwise == 0
+
+
+def test_steps_and_features_of_the_delta_rule_by_hand():
+    """Three steps read and write, and a query reads once; each step has maps to its key, value and
+    strength, and 3 keys and a query have features, LUNA's networks being dense layers. What is
+    inside a definition is in it alone."""
+    n, width = 256, 8 * 8
+    words = {"steps": 3, "features": "luna", "n_heads": 1, "d_model": D, "max_len": n}
+    mixer = luna.mixer("deltanet", **words)
+    rule = 2 * (4 * 3 + 2) * n * width * D
+    maps = 2 * n * D * (3 + 2 * 2 * D) + 4 * n * (2 * 8 * D + 8 * 8 * 4 * 64)
+    assert slot_flops(mixer.attention) == rule + maps
+    x = torch.zeros(1, n, D, device="meta")
+    network = mixer.to("meta")
+    work = run_counted(network, lambda: network(x), backward=False)
+    assert work.forward[network] == rule + maps + 4 * 2 * n * D * D
 
 
 @pytest.mark.parametrize("gates", ["k", "x"])

@@ -90,6 +90,7 @@ def test_each_setting_has_its_folder():
         (["seed=-1"], "seed=-1 is out of range"),
         (["recipe.images.crop=1"], "crop"),
         (["recipe.batch=0"], "batch must be at least 1"),
+        (["attention=stack"], "a conversion gives its layers one method, and a stack has one for"),
     ],
 )
 def test_mistakes_are_refused(overrides, reason):

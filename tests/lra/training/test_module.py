@@ -70,7 +70,7 @@ def composed(task: str, attention: str, data_dir: Path) -> Run:
         "task.source=tiny",
         f"data_dir={data_dir}",
         "compute=off",
-        "model.n_layers=1",
+        "model.n_layers=2",
         "model.d_model=16",
         "model.qkv_dim=16",
         "model.mlp_dim=16",

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
+import luna
 from luna import LunaError
 from luna.attention.gated_deltanet import DeltaRule
-from luna.delta import delta_scan, dense_delta
+from luna.delta import delta_scan, dense_delta, product_scan
 
 from ..kit import assert_defined, assert_golden, build, by_example, difference, qkv, shaken, wave
 
@@ -201,3 +202,132 @@ def test_large_inputs_stay_finite(name: str):
     method = build(name)
     out = method(*(1e3 * t.float() for t in qkv()))
     assert out.isfinite().all()
+
+
+# ---------------------------------------------------------------------- several steps for a token
+
+
+def products(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
+    """S_i^T q_i with k, v, beta (B, H, n, s, .): each token multiplies the state by its Householder
+    matrices, the first step first."""
+    B, H, n, s, d = k.shape
+    S, out, eye = k.new_zeros(B, H, d, v.shape[-1]), [], torch.eye(d, dtype=k.dtype)
+    for i in range(n):
+        for j in range(s):
+            key, value, b = (t[:, :, i, j].unsqueeze(-1) for t in (k, v, beta))
+            S = (eye - b * key @ key.mT) @ S + b * key @ value.mT
+        out.append((q[:, :, i].unsqueeze(2) @ S).squeeze(2))
+    return torch.stack(out, 2)
+
+
+@pytest.mark.parametrize(
+    "options", [{"steps": 2}, {"steps": 3, "negative": True}, {"steps": 2, "causal": True}], ids=str
+)
+def test_steps_are_products_of_householder_matrices(options: dict[str, Any]):
+    method = shaken("deltanet", norm=False, **options)
+    s = options["steps"]
+
+    def maps(gate: Any, t: Tensor) -> Tensor:
+        return t @ gate.map.weight.mT + gate.map.bias.unsqueeze(1)
+
+    def defined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        beta = (method.highest * maps(method.write, k).sigmoid()).unsqueeze(-1)
+        keys = torch.cat([k, maps(method.keys, k)], -1).unflatten(-1, (s, -1))
+        values = torch.cat([v, maps(method.values, v)], -1).unflatten(-1, (s, -1))
+        q, keys = of_length_1(silu(q)), of_length_1(silu(keys))
+        out = products(q, keys, values, beta)
+        if not method.causal:
+            out = out + products(*(t.flip(2) for t in (q, keys, values, beta))).flip(2)
+            for i in range(q.shape[2]):  # what it reads of itself is in both
+                one = slice(i, i + 1)
+                out[:, :, one] -= products(*(t[:, :, one] for t in (q, keys, values, beta)))
+        return out / math.sqrt(32)
+
+    assert_defined(method, by_example(defined))
+
+
+def test_the_authors_numbers_of_several_steps():
+    """Of DeltaProduct in fla-org/flash-linear-attention, two steps, with beta up to 2."""
+    q = wave((1, 6, 2, 3), 0).transpose(1, 2)
+    q = q / q.norm(dim=-1, keepdim=True)
+    k, v, beta = wave((1, 12, 2, 3), 1), wave((1, 12, 2, 2), 2), wave((1, 12, 2, 1), 0.2, 2)
+    k, beta = k / k.norm(dim=-1, keepdim=True), 2 * beta.sigmoid()
+    k, v, beta = (t.transpose(1, 2).unflatten(2, (6, 2)) for t in (k, v, beta))
+    first = [0.438318, 0.371067, 0.286800, 0.196812, -0.146363, -0.252239]
+    first += [0.237432, 0.292746, 0.726591, 0.675871, 0.881050, 0.903299]
+    g = torch.zeros(1, 2, 6, 1, dtype=torch.float64)
+    for chunk in (1, 5, 64):
+        out = product_scan(q, k, beta * k, beta * v, g, chunk=chunk)[1]
+        assert_golden(out.transpose(1, 2), first, 2.626346, 15.949497)
+
+
+def test_two_reflections_turn_the_state():
+    """By a right angle: what stood under the first key then stands under the second. One step of
+    any strength leaves a plane through the keys alone, and so turns nothing."""
+    held = torch.tensor([[1.0, 0.0]]).double()  # written under the first key by the first token
+    keys = [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.5**0.5, 0.5**0.5]]]
+    beta = torch.tensor([[1.0, 0.0], [2.0, 2.0]]).double()[None, None, ..., None]
+    k = torch.tensor(keys, dtype=torch.float64)[None, None]
+    v = torch.zeros(1, 1, 2, 2, 2).double()
+    v[0, 0, 0, 0] = held
+    q, g = torch.zeros(1, 1, 2, 2).double(), torch.zeros(1, 1, 2, 1).double()
+    S, _ = product_scan(q, k, beta * k, beta * v, g)
+    assert difference(S[0, 0], torch.tensor([[0.0, 0.0], [1.0, 0.0]]).double()) < 1e-12
+
+
+def test_a_decay_acts_once_for_all_steps_of_a_token():
+    k, v = torch.zeros(1, 1, 2, 3, 2).double(), torch.zeros(1, 1, 2, 3, 1).double()
+    k[..., 0, 0] = v[..., 0, 0, 0] = 1
+    g = torch.full((1, 1, 2, 1), math.log(0.5)).double()
+    k[:, :, 1] = 0
+    S, _ = product_scan(torch.zeros(1, 1, 2, 2).double(), k, k, v, g)
+    assert torch.allclose(S[0, 0, 0, 0], torch.tensor(0.5).double())
+
+
+# ---------------------------------------------------------------------- on features
+
+
+@pytest.mark.parametrize("kind", ["luna", "rff"])
+def test_on_features_it_is_the_rule_on_them(kind: str):
+    """phi(k) and phi(q), of length 1, in place of k and q; the map is that of LUNA, or of rff."""
+    method = shaken("deltanet", norm=False, features=kind, M=4, L=6)
+
+    def defined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        beta, g = gates(method, k)
+        q, k = of_length_1(features(method.features, q)), of_length_1(features(method.features, k))
+        back = recurrence(*(t.flip(2) for t in (q, k, v, beta, g))).flip(2)
+        out = recurrence(q, k, v, beta, g) + back - beta * (q * k).sum(-1, keepdim=True) * v
+        return out / math.sqrt(32)
+
+    assert_defined(method, by_example(defined), d_v=5)
+
+
+def features(of: Any, t: Tensor) -> Tensor:
+    """LUNA's listing, or cosines and sines, 24 features."""
+    if of.map.__class__.__name__ == "FourierFeatures":
+        u = t / 32**0.25 @ of.map.Omega.mT
+        return torch.cat([u.cos(), u.sin()], -1) / 12**0.5
+    maps, psi = of.map.projections, of.map.channels
+    u = (t @ maps.weight[0].mT + maps.bias[0])[..., None, None]  # (B, H, n, M, 1, 1)
+    hidden = (u * psi.e[0] + psi.f[0]).relu()  # (B, H, n, M, L, w)
+    y = ((hidden * psi.a[0]).sum(-1) + psi.g[0]).relu()
+    return y.flatten(-2) / 4**0.5
+
+
+def test_what_is_learned_of_features():
+    trained = {n for n, _ in build("deltanet", features="luna").features.named_parameters()}
+    assert trained == {f"map.projections.{n}" for n in ("weight", "bias")} | {
+        f"map.channels.{n}" for n in "efag"
+    }
+    for options in ({"features": "luna", "frozen": True}, {"features": "rff"}, {}):
+        assert not [*build("deltanet", **options).features.parameters()]
+    assert (build("deltanet", features="rff", seed=1).features.map.Omega != 0).all()
+
+
+def test_options_at_which_earlier_runs_were_are_no_part_of_a_run():
+    """Nor do they draw another number: old checkpoints load."""
+    names = [name for name, _ in build("deltanet").named_parameters()]
+    assert names == ["write.map.weight", "write.map.bias", "norm.gain"]
+    options = {k: p.default for k, p in luna.options("deltanet").items()}
+    added = luna.get("deltanet").added
+    assert options == {"gates": "k", "negative": False, "norm": True} | added

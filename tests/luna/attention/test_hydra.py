@@ -54,6 +54,36 @@ def test_formula(options: dict):
     assert_defined(hydra, by_example(defined), d_v=5)
 
 
+@pytest.mark.parametrize("options", [{}, {"tie": False}, {"causal": True}], ids=str)
+def test_without_the_shift_a_row_reads_with_its_own_query(options: dict):
+    """What stands before it, itself, and what stands behind it, by loops; itself once."""
+    hydra = shaken("hydra", shift=False, **options)
+
+    def defined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        ahead, back, own = gated(hydra, k)
+        q, k, a, n = silu(q), silu(k), -hydra.log_a.exp().view(1, -1), k.shape[2]
+        M = torch.diag_embed(own)
+        for i in range(n):
+            for j in range(n):
+                steps, passed = (ahead, slice(j + 1, i + 1)) if j <= i else (back, slice(i, j))
+                decay = (a * steps[:, :, passed].sum(-1)).exp()
+                if j <= i or not hydra.causal:
+                    M[:, :, i, j] += (q[:, :, i] * k[:, :, j]).sum(-1) * steps[:, :, j] * decay
+        return M @ v
+
+    assert_defined(hydra, by_example(defined), n=24, d_v=5)
+
+
+def test_without_the_shift_a_query_acts_on_its_own_row_alone():
+    hydra = shaken("hydra", shift=False)
+    q, k, v = qkv()
+    changed = q.clone()
+    changed[:, :, 20] += 1
+    moved = (hydra(changed, k, v) - hydra(q, k, v)).abs().amax((0, 1, 3)) > 1e-12
+    assert moved.nonzero().flatten().tolist() == [20]
+    assert luna.get("hydra").added == {"shift": True}
+
+
 def test_the_golden():
     """The recurrence as its authors shift it, on waves, without silu and gates."""
     q, k, v = (wave((1, 2, 6, d), s) for d, s in ((3, 0), (3, 1), (2, 2)))

@@ -43,6 +43,21 @@ def test_it_is_least_squares():
     assert_defined(method, by_example(defined), d_v=5)
 
 
+@pytest.mark.parametrize("kind", ["luna", "rff"])
+def test_on_features_it_is_the_regression_on_them(kind: str):
+    """Of length 1, and so a kernel ridge regression: W phi(q) is a sum of values with the weights
+    (G + r I)^-1 of the Gram matrix G_ij = phi(k_i) . phi(k_j) of the tokens."""
+    method = shaken("mesa", norm=False, features=kind, M=6, L=4)
+
+    def defined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k = (of_length_1(method.features.map(t, *[None] * (kind == "luna"))) for t in (q, k))
+        G = k @ k.mT + ridge_of(method).view(-1, 1, 1) * torch.eye(k.shape[2]).double()
+        return q @ k.mT @ torch.linalg.solve(G, v)
+
+    assert_defined(method, by_example(defined), d_v=5)
+    assert method.features.width == 24
+
+
 def test_causal_it_is_least_squares_of_each_prefix():
     method = shaken("mesa", norm=False, causal=True)
 
