@@ -312,6 +312,8 @@ class Redrawn(Attention):
     every evaluation, which are the model's own: they are in its state dict. Outside strict,
     evaluation draws anew as well. Streams are on the CPU: a model draws alike on every device."""
 
+    declared = Attention.declared.but(draws=True)
+
     def __init__(self, slot: Slot, **settings: Any):  # those of a kernel attention beside it
         super().__init__(slot, **settings)
         self._generators["evaluation"] = torch.Generator().manual_seed(slot.seed)

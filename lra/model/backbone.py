@@ -5,6 +5,7 @@ B batch   n tokens   E d_model
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -101,10 +102,12 @@ class Encoder(nn.Module):
             block.attention.tie(blocks[0].attention)
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(model.d_model, eps=style.ln_eps)
+        # How training computes a block otherwise than by calling it (lra/training/memory.py)
+        self.around_block: Callable[[nn.Module, Tensor, Tensor | None], Tensor] | None = None
         self.mask_output = style.mask_output
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         for block in self.blocks:
-            x = block(x, mask)
+            x = block(x, mask) if self.around_block is None else self.around_block(block, x, mask)
         x = self.norm(x)
         return x * mask.unsqueeze(-1) if self.mask_output and mask is not None else x

@@ -31,6 +31,7 @@ from lra.settings.own import arguments
 from lra.settings.run import Run
 from lra.training.callbacks import build_callbacks, forgetful
 from lra.training.checkpoints import Checkpoints, is_main_process, load_checkpoint, running
+from lra.training.memory import check_memory_savers, recomputed
 from lra.training.module import LRAModule
 from lra.training.optimizer import check_optimizer
 from lra.training.process import fresh_torch
@@ -176,13 +177,19 @@ def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[s
 def build(run: Run) -> LRAModule:
     """Build the run's network, initialised from its seed, inside its LightningModule."""
     torch.manual_seed(run.seed)
+    network = build_network(run)
+    if run.in_pieces or run.trainer.checkpointing:
+        check_memory_savers(run, network)
+    if run.trainer.checkpointing:
+        network.encoder.around_block = recomputed
     module = LRAModule(
-        build_network(run),
+        network,
         run.protocol.recipe,
         asked_of(run),
         run.seed,
         optimizer=run.optimizer,
         schedule=run.schedule,
+        in_pieces=run.in_pieces,
     )
     # Here a mistake in its options, or a parameter that it cannot train, costs no preparation.
     module.build_optimizer()

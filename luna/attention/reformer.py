@@ -57,7 +57,8 @@ class Reformer(Redrawn):
 
     def _traits(self) -> AttentionTraits:
         # Under official it mixes heads.
-        return self.declared.but(has_matrix=self.profile != "official")
+        official = self.profile == "official"
+        return self.declared.but(has_matrix=not official, draws=not official)
 
     @classmethod
     def projected(cls, profile: str) -> str:
