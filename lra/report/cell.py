@@ -192,8 +192,8 @@ def aggregate(runs: pd.DataFrame, *roles: Role) -> pd.DataFrame:
 def each(cells: pd.DataFrame) -> Iterator[Cell]:
     """The lines of a frame of cells, typed; columns that somebody added are left out."""
     known = [column.name for column in COLUMNS if column.name in cells]
-    for line in cells[known].to_dict("records"):
-        yield Cell(**line)
+    for values in zip(*(cells[name].tolist() for name in known), strict=True):
+        yield Cell(**dict(zip(known, values, strict=True)))
 
 
 def all_of(cells: pd.DataFrame, what: str) -> pd.Series:

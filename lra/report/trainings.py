@@ -168,7 +168,8 @@ def best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
     runs that differ in nothing else. A value with fewer seeds than another is not taken: its other
     runs diverged, which leave no record. The column `tried` has the values it was taken from."""
     settings = [c for c in runs if c.split(".")[0] in PARTS and c != key]
-    kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
+    facts = (runs[name].map(str) for name in (*settings, "data.fingerprint", "code"))
+    kind = pd.Series(["|".join(of_run) for of_run in zip(*facts, strict=True)], runs.index)
     sign = runs["metric.higher_is_better"].map({True: 1, False: -1})
     values = runs.assign(kind=kind, dev=sign * runs["dev.score"].astype(float))
     values = values.groupby(["kind", key])
