@@ -37,6 +37,7 @@ class Run:
     data_dir: str = field(metadata=limits.FOLDER)
     runs_dir: str = field(metadata=limits.FOLDER)
     rerun: bool  # repeat a finished run, in a folder of its own
+    shard: str | None  # which part of a sweep, such as 3/64 (lra/sweeps/shard.py)
     # Of a run that crashes or is killed, within a sweep
     retries: int = field(metadata=limits.WHOLE)
     # A run that takes longer stops with a checkpoint
