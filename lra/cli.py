@@ -241,9 +241,11 @@ def _train(cfg: DictConfig, words: list[str]) -> None:
     from lra.settings.command import typed
     from lra.settings.compose import check_settings
     from lra.settings.remarks import remark_on
+    from lra.sweeps.shard import refuse_shard
 
     remark_on(words)
     run = check_settings(cfg)  # before anything heavy is imported
+    refuse_shard(run.shard)
     from lra.training.run import train
 
     train(run, typed("train", words, run.callbacks))
@@ -325,6 +327,12 @@ def add_plan(plan: argparse.ArgumentParser) -> None:
         type=float,
         help="stop measuring after so many minutes and print what is known by then",
     )
+    plan.add_argument(
+        "--device",
+        metavar="NAME",
+        help="measure nothing: estimate for a device with known finished runs, such as h100",
+    )
+    plan.add_argument("--price", type=float, help="of an hour of --device, in any currency")
     plan.set_defaults(run=later("lra.bench.plan:show_plan"))
 
 

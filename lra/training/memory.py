@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
 from lra.base.config import Compile
@@ -15,12 +14,14 @@ from lra.base.errors import UserError
 from lra.settings.run import Run
 from luna.method import Seeded
 
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
 
 def check_memory_savers(run: Run, network: nn.Module) -> None:
     """UserError for a network whose numbers they would move, and for what they do not fit."""
     setting = "trainer.micro_batch" if run.in_pieces else "trainer.checkpointing"
     for name, module in network.named_modules():
-        if isinstance(module, _NormBase) or getattr(module, "over_batch", False):
+        if isinstance(module, NORMS) or getattr(module, "over_batch", False):
             raise UserError(
                 f"{setting}: {name} normalises over the batch, so it would give other numbers; "
                 "set it to null or false, or choose an attention without such a norm"

@@ -26,7 +26,8 @@ echo Submitted batch job 7
     "srun": rf"""
 [ "$SLURM_ARRAY_TASK_ID" = {LOST} ] && exit 1
 place() {{
-    name=${{1//%A/7}} name=${{name//%a/$SLURM_ARRAY_TASK_ID}} name=${{name//%t/$rank}} name=${{name//%j/7}}
+    name=${{1//%A/7}} name=${{name//%a/$SLURM_ARRAY_TASK_ID}} name=${{name//%t/$rank}}
+    name=${{name//%j/7}}
     mkdir -p "$(dirname "$name")"
 }}
 while [[ $1 == --* ]]; do
