@@ -121,7 +121,10 @@ def _list(arguments: argparse.Namespace) -> None:
             shape = f"{task.grid[0]} x {task.grid[1]} image"
         if task.dual:
             shape = f"2 x {shape}"
-        print(f"{name:<14} {task.title}: {asked(task)}, {shape}, vocabulary {task.vocab}")
+        read = f"vocabulary {task.vocab}"
+        if task.channels:
+            read = f"{task.channels} numbers each"
+        print(f"{name:<14} {task.title}: {asked(task)}, {shape}, {read}")
         print(f"{'':<14} sources: {', '.join(task.sources)}")
         for folder in _folders(arguments.data_dir, name):
             try:

@@ -26,7 +26,15 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
 
 
 class Dropout(nn.Dropout):
+    """Of x (B, n, E). `tied` drops a channel of all tokens of an example, or of none."""
+
+    def __init__(self, p: float, *, tied: bool = False):
+        super().__init__(p)
+        self.tied = tied
+
     def forward(self, x: Tensor) -> Tensor:
+        if self.tied and self.training and self.p:
+            return x * dropout(torch.ones_like(x[:, :1]), self.p, self.training)
         return dropout(x, self.p, self.training)
 
 

@@ -30,6 +30,21 @@ class Pad(Enum):
     sorted = "sorted"  # the same, and training batches are of similar lengths
 
 
+class Input(Enum):
+    ids = "ids"  # a vector for each id
+    numbers = "numbers"  # a linear map of numbers: grey levels, scaled, or a task's own
+
+
+class Norm(Enum):
+    layer = "layer"  # each token by its channels
+    batch = "batch"  # each channel by the real tokens of the batch
+
+
+class NormPlace(Enum):
+    before = "before"  # x + f(norm(x)), and one at the end
+    after = "after"  # norm(x + f(x))
+
+
 class Positions(Enum):
     learned = "learned"
     fixed = "fixed"  # interleaved sinusoids
@@ -146,6 +161,15 @@ class Style:
     interaction: Interaction  # of the dual encoder
     # Of the dual encoder's head, each with half the width of the last
     dual_hidden_layers: int = field(metadata=limits.HIDDEN_LAYERS)
+    # What came after the first runs: lra.base.versions.ADDED
+    input: Input = Input.ids
+    norm: Norm = field(default=Norm.layer, metadata=limits.NORM)
+    norm_place: NormPlace = NormPlace.before
+    mlp: bool = True  # behind each mixer, with a norm of its own
+    # Of the head of single examples, each with half the width of the last; 0: a linear map
+    hidden_layers: int = field(default=1, metadata=limits.HIDDEN_LAYERS)
+    tied_dropout: bool = False  # one pattern for all tokens of an example
+    embedding_dropout: bool = True
 
 
 @dataclass

@@ -105,6 +105,10 @@ N_HEADS = joint(
     lambda x, run: x >= 1 and run.model.qkv_dim % x == 0,
     "a divisor of model.qkv_dim={run.model.qkv_dim}",
 )
+NORM = joint(
+    lambda x, run: x.name != "batch" or run.processes == 1,
+    "layer where {run.processes} processes train, each of which would have statistics of its own",
+)
 SIZES_OF = joint(
     lambda x, run: any(x in [run.attention["name"], *m] for m in run.model.methods.values()),
     "the run's attention, or one of model.methods",

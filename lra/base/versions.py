@@ -74,7 +74,15 @@ PARTS = {
 # Settings of model and protocol that came after the first runs, by their dotted names, at the value
 # that those had: it is the default, and there a setting is no part of a run. Of a method's options
 # the class says so, luna.base.Method.added.
-ADDED: dict[str, Any] = {}
+ADDED: dict[str, Any] = {
+    "protocol.style.input": "ids",
+    "protocol.style.norm": "layer",
+    "protocol.style.norm_place": "before",
+    "protocol.style.mlp": True,
+    "protocol.style.hidden_layers": 1,
+    "protocol.style.tied_dropout": False,
+    "protocol.style.embedding_dropout": True,
+}
 PRETRAINING, CONVERSION = "pretraining", "conversion"  # only some runs have one
 OF_CONVERSION = (CONVERSION,)
 

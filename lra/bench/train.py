@@ -114,11 +114,17 @@ def step_calls(run: Run, n: int, device: torch.device) -> Calls:
 
 
 def random_batch(run: Run, device: torch.device, share: int = 1) -> Batch:
-    """Make a batch, or a share of it, of texts at full length, (batch, n) or in pairs."""
+    """Make a batch, or a share of it, of texts at full length, (batch, n) or in pairs, or of tokens
+    that are numbers."""
     task, rules, batch = data.of(run.task), run.protocol.data, run.protocol.recipe.batch // share
     shape = (batch, *((2,) if task.dual else ()), rules.pad_to)
-    ids = torch.randint(1, task.vocab, shape, device=device)
-    mask = None if rules.mask is Mask.none else torch.ones_like(ids, dtype=torch.bool)
+    if task.channels:
+        ids = torch.randn(*shape, task.channels, device=device)
+    else:
+        ids = torch.randint(1, task.vocab, shape, device=device)
+    mask = None
+    if rules.mask is not Mask.none:
+        mask = torch.ones(shape, dtype=torch.bool, device=device)
     shape, _ = task.label_form(rules.pad_to)
     if task.asks != "classes":
         return Batch(ids, mask, torch.randint(2, (batch, *shape), device=device).float())

@@ -107,6 +107,8 @@ def count_network(network: Network, *, masked: bool = True, backward: bool = Tru
     device = next(network.parameters()).device
     shape = (1, 2, network.max_len) if network.dual else (1, network.max_len)
     ids = torch.zeros(shape, dtype=torch.long, device=device)
+    if network.channels:
+        ids = torch.zeros(*shape, network.channels, device=device)
     mask = torch.ones(shape, dtype=torch.bool, device=device) if masked else None
     work = run_counted(network, lambda: network.train()(ids, mask), backward=backward)
     parts = {part: Counter[str]() for part in PARTS}
@@ -128,9 +130,12 @@ def count_network(network: Network, *, masked: bool = True, backward: bool = Tru
 def parts_of(network: Network) -> Iterator[tuple[nn.Module, str]]:
     """Yield the modules that each part consists of, and last the whole network as the `rest`."""
     yield from ((network.embedding, "embedding"), (network.head, "head"))
-    yield network.encoder.norm, "norms"
+    if network.encoder.norm is not None:
+        yield network.encoder.norm, "norms"
     for block in cast(Iterable[EncoderBlock], network.encoder.blocks):
-        yield from ((block.norm1, "norms"), (block.norm2, "norms"), (block.mlp, "mlp"))
+        yield block.norm1, "norms"
+        if block.mlp is not None and block.norm2 is not None:
+            yield from ((block.norm2, "norms"), (block.mlp, "mlp"))
         yield from block.attention.parts()
     yield network, "rest"
 

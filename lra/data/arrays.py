@@ -1,8 +1,9 @@
-"""The prepared form of a task: integer arrays, and a manifest that says what they are.
+"""The prepared form of a task: arrays, and a manifest that says what they are.
 
     <data_dir>/<task>/<preparation id>/
         manifest.json
-        {train,val,test}.ids.npy     (N, width) uint8 or uint16, padded with 0
+        {train,val,test}.ids.npy     (N, width) uint8 or uint16, padded with 0; where tokens are C
+                                     numbers each, (N, width C) float32
         {train,val,test}.lengths.npy (N,) uint32
         {train,val,test}.labels.npy  of classes (N,) uint8, or one per token (N, tokens) int16,
                                      padded with -100; of labels (N, k) uint8, 0 or 1; of
@@ -44,6 +45,13 @@ QUANTILES = {"min": 0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%
 BLOCK = 2**24  # bytes read at once where a whole split is read
 
 
+class Scale(NamedTuple):
+    """By what numbers are read, one of each for every channel: (x - centre) / spread."""
+
+    centre: Sequence[float]
+    spread: Sequence[float]
+
+
 class Layout:
     """The form of a task's examples. Ids are 0..vocab-1 and 0 is padding (a grey level too,
     where the task is an image)."""
@@ -52,10 +60,13 @@ class Layout:
     classes: int
     vocab: int
     stack: int = 1  # ids per token, whose embeddings are added
+    channels: int = 0  # numbers of a token, in place of an id; 0: ids
     per_token: ClassVar[bool] = False  # a label per token, IGNORED where none is scored
     dual: ClassVar[bool] = False  # an example is a pair of sequences
     causal: bool = False  # no token may see what comes behind it
     grid: tuple[int, int] | None = None  # (rows, columns) of an image
+    # How its inputs are read as numbers (protocol.style.input); None: its ids are no quantities
+    scale: Scale | None = None
     # What is asked of an example (lra/metrics/target.py); `classes` counts labels or numbers too.
     asks: str = "classes"
     centre: Sequence[float] = (0.0,)  # of numbers: their mean and standard deviation in training,
@@ -70,6 +81,11 @@ class Layout:
         if made is Numbers:
             return Numbers(self.classes, self.centre, self.spread)
         return made(self.classes)
+
+    @property
+    def per_place(self) -> int:
+        """Count what is stored of one place: an id, or the numbers of a token."""
+        return self.channels or 1
 
     @property
     def metric_names(self) -> list[str]:
@@ -93,7 +109,8 @@ class Layout:
         return {"target": facts}
 
 
-Ids = np.ndarray | tuple[np.ndarray, np.ndarray]  # of any length; a pair for a dual task
+# (n,) of any length, or (n, channels) numbers; a pair for a dual task
+Ids = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
 class Example(NamedTuple):
@@ -153,9 +170,10 @@ class Split:
     @classmethod
     def held(cls, layout: Layout, width: int, examples: Sequence[Ids]) -> Split:
         texts = [ids for example in examples for ids in (example if layout.dual else [example])]
-        rows = np.zeros((len(texts), width), np.int64)
+        kind = np.float32 if layout.channels else np.int64
+        rows = np.zeros((len(texts), width * layout.per_place), kind)
         for row, ids in zip(rows, texts, strict=True):
-            row[: len(ids)] = ids[:width]
+            row[: layout.per_place * len(ids)] = np.ravel(ids[:width])
         lengths = np.array([min(len(ids), width) for ids in texts])
         shape, _ = layout.label_form(width)
         unknown = IGNORED if layout.asks == "classes" else np.nan
@@ -195,20 +213,28 @@ class Split:
 
     def stored(self, rows: np.ndarray) -> np.ndarray:
         """Read texts by their numbers, at full width."""
-        return self._ids[rows, : self.width]
+        return self._shaped(self._ids[rows, : self.width * self.layout.per_place])
+
+    def _shaped(self, stored: np.ndarray) -> np.ndarray:
+        """Give numbers their channels: (n, width) of ids, or (n, width, channels)."""
+        channels = self.layout.channels
+        return stored.reshape(len(stored), -1, channels) if channels else stored
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
         return self._lengths[self.rows(index)]
 
     def ids(self, index: np.ndarray, columns: int | None = None) -> np.ndarray:
-        """Read the first columns: (B, columns), or (B, 2, columns) of a dual task."""
+        """Read the first columns: (B, columns), or (B, 2, columns) of a dual task, or numbers
+        (B, columns, channels)."""
         columns = min(self.width if columns is None else columns, self.width)
         rows = self.rows(index)
-        return self._ids[rows.ravel(), :columns].reshape(*rows.shape, columns)
+        read = self._shaped(self._ids[rows.ravel(), : columns * self.layout.per_place])
+        return read.reshape(*rows.shape, *read.shape[1:])
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Read all (ids, lengths) in order, in blocks of some megabytes."""
-        rows = max(1, BLOCK // (self.width * self._ids.dtype.itemsize * (1 + self.layout.dual)))
+        stored = self.width * self.layout.per_place * self._ids.dtype.itemsize
+        rows = max(1, BLOCK // (stored * (1 + self.layout.dual)))
         for start in range(0, len(self), rows):
             index = np.arange(start, min(start + rows, len(self)))
             yield self.ids(index), self.lengths(index)

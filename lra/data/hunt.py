@@ -76,6 +76,11 @@ def hunt(
 ) -> dict[str, Any]:
     """Try everything that there is time for: what results/hunts.jsonl has of a task."""
     need_scikit_learn("hunts")  # all of them: nobody sees that one left its models out
+    if task.channels:
+        raise UserError(
+            f"a hunt looks for ids, and task '{task.name}' has numbers: `lra data baseline` fits "
+            "rules to their features"
+        )
     start, seconds = time.monotonic(), 60 * minutes
     metric = get(task.metric_names[0])
     if metric.needs_log_p:  # which no table of classes gives

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from lra.base.errors import UserError, printable
-from lra.data.arrays import SPLITS, Example
+from lra.data.arrays import SPLITS, Example, Scale
 from lra.data.sources import archives, tfds
 from lra.data.task import Job, RawSplit
 
@@ -37,6 +37,8 @@ class Image(tfds.PublishedTask):
     vocab = 256
     max_length = SIDE * SIDE
     grid = (SIDE, SIDE)
+    # state-spaces/s4 e757cef, src/dataloaders/basic.py
+    scale = Scale((122.6,), (61.0,))
     dataset = CIFAR10
     miniature = "image"
     sources: ClassVar = tfds.sources_of(CIFAR10, "the published CIFAR-10 files")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,30 @@ def _fit(inputs: Any, train: Split, strength: float) -> Predict:
 
 def pixels(split: Split) -> np.ndarray:
     return np.concatenate([ids for ids, _ in split.blocks()]).astype(np.float32) / 255
+
+
+PARTS = 4  # of an example, each with features of its own
+
+
+def summaries(split: Split) -> np.ndarray:
+    """Features of tokens that are numbers, (examples, columns): of each channel the mean, spread,
+    least and largest number and the mean size of its steps, over all tokens and over each quarter;
+    and how many tokens there are."""
+    rows = []
+    for numbers, lengths in split.blocks():
+        for x, n in zip(numbers.astype(np.float64), lengths.tolist(), strict=True):
+            bounds = np.linspace(0, n, PARTS + 1).astype(int)
+            parts = [x[:n], *(x[a:b] for a, b in pairwise(bounds))]
+            rows.append(np.hstack([[n], *(_summary(part) for part in parts)]))
+    return np.stack(rows).astype(np.float32)
+
+
+def _summary(x: np.ndarray) -> np.ndarray:
+    """Of numbers (n, channels), 0 where there are too few."""
+    if not len(x):
+        return np.zeros(5 * x.shape[1])
+    steps = np.abs(np.diff(x, axis=0)).mean(0) if len(x) > 1 else np.zeros(x.shape[1])
+    return np.hstack([x.mean(0), x.std(0), x.min(0), x.max(0), steps])
 
 
 def counts(split: Split) -> Any:

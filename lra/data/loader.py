@@ -25,8 +25,11 @@ CHUNK = 1024  # examples that pad=sorted sorts together
 
 
 class Batch(NamedTuple):
-    ids: Tensor  # (B, n) or, of a dual task, (B, 2, n); int64, padded with 0
-    mask: Tensor | None  # like ids, bool, True = real token; None when nothing is padded
+    # (B, n) or, of a dual task, (B, 2, n): int64, padded with 0. Where tokens are numbers
+    # (B, n, channels): float32
+    ids: Tensor
+    # (B, n) or (B, 2, n), bool, True = real token; None when nothing is padded
+    mask: Tensor | None
     # Of classes (B,), or one per token (B, tokens): int64, IGNORED where nothing is scored. Of
     # labels (B, k) and of numbers (B,) or (B, k): float32.
     labels: Tensor
@@ -66,6 +69,11 @@ class Loader:
                 f"examples of {split.width} ids do not fit into pad_to={rules.pad_to}: raise "
                 "protocol.data.pad_to or lower protocol.data.max_length"
             )
+        if split.layout.channels and rules.mask is Mask.nonzero:
+            raise UserError(
+                f"protocol.data.mask=nonzero takes id 0 for padding, and {split.layout.name} has "
+                "numbers: use mask=length"
+            )
         self.split, self.batch_size, self.rules = split, batch_size, rules
         self.steps, self.limit = steps, limit
         self.rank, self.world = rank, world
@@ -98,6 +106,15 @@ class Loader:
             self.delivered += 1  # before the yield: the state then counts the batch being used
             yield self.batch(self._stream.take(at, self.batch_size))
 
+    def _padded(self, stored: np.ndarray, width: int) -> np.ndarray:
+        if self.split.layout.channels:
+            numbers = np.zeros((len(stored), width, stored.shape[2]), np.float32)
+            numbers[:, : stored.shape[1]] = stored
+            return numbers
+        ids = np.zeros((*stored.shape[:-1], width), np.int64)
+        ids[..., : stored.shape[-1]] = stored
+        return ids
+
     def _labels(self, index: np.ndarray, width: int) -> Tensor:
         """Read labels; self-pretraining overrides it (lra/model/pretrain.py)."""
         return self._typed(torch.from_numpy(np.array(self.split.labels[index])), width)
@@ -128,10 +145,8 @@ class Loader:
 
     def batch(self, index: np.ndarray) -> Batch:
         index, lengths, width = self._share(index)
-        stored = self.split.ids(index, width)
-        ids = np.zeros((*stored.shape[:-1], width), np.int64)
-        ids[..., : stored.shape[-1]] = stored
-        mask = _mask(self.rules.mask, ids, lengths)
+        ids = self._padded(self.split.ids(index, width), width)
+        mask = _mask(self.rules.mask, ids, lengths, width)
         return Batch(
             torch.from_numpy(ids),
             None if mask is None else torch.from_numpy(mask),
@@ -196,11 +211,11 @@ def _cut(n: int, size: int, drop_last: bool, world: int) -> list[int]:
     return bounds
 
 
-def _mask(policy: Mask, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray | None:
+def _mask(policy: Mask, ids: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray | None:
     if policy is Mask.none:
         return None
     if policy is Mask.length:
-        mask = np.arange(ids.shape[-1]) < lengths[..., None]
+        mask = np.arange(width) < lengths[..., None]
     else:
         mask = ids != 0
     return None if mask.all() else mask

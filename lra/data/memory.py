@@ -11,10 +11,10 @@ import numpy as np
 
 from lra.base.errors import UserError
 from lra.data import labels as given
-from lra.data.arrays import SPLITS, Example
+from lra.data.arrays import SPLITS, Example, Scale
 from lra.data.registry import check_class, hash_body, register
-from lra.data.statistics import check_metrics
-from lra.data.task import ByteTask, Job, RawSplit, Source, Task, TaskOptions
+from lra.data.statistics import check_metrics, moments
+from lra.data.task import ByteTask, Job, RawSplit, Source, Task, TaskOptions, numbers_of
 from lra.metrics.metric import Metric, get
 
 HELD_OUT = 0.1  # of the training examples, where there is no val or test split
@@ -33,7 +33,8 @@ def from_arrays(
     settings: Mapping[str, Any] | None = None,
 ) -> type[Task]:
     """Register examples and labels as `task=<name>`, in this process: rows of ids, texts, grey
-    pictures (with `grid`), or pairs of them. Whole numbers are classes, floats are numbers to be
+    pictures (with `grid`), pairs of them, or rows of floats, (tokens,) or (tokens, channels), which
+    the network reads as numbers. Of labels whole numbers are classes, floats are numbers to be
     predicted, rows of whole numbers are a class per id, and other rows of 0 and 1 several labels;
     `targets` says it where that is not clear (lra/data/labels.py). The first of `metrics` is the
     score.
@@ -49,25 +50,20 @@ def from_arrays(
                 f"{split} is examples and their labels, two of them: (examples, labels)"
             )
     parts = _split({"train": train, "val": val, "test": test})
-    first = parts["train"][0][0]
-    dual = _is_pair(first, grid)
-    text = isinstance(first, str) or (dual and any(isinstance(side, str) for side in first))
-    ids = {split: [_ids(x, dual, text) for x in examples] for split, (examples, _) in parts.items()}
-    counts = None if dual else [len(x) for of_split in ids.values() for x in of_split]
+    ids, about = _read({split: examples for split, (examples, _) in parts.items()}, grid)
+    counts = None if about["dual"] else [len(x) for of_split in ids.values() for x in of_split]
     kind, by_split = given.decide({s: ys for s, (_, ys) in parts.items()}, counts, targets)
     encoded = {
         split: [Example(x, y) for x, y in zip(ids[split], by_split[split], strict=True)]
         for split in SPLITS
     }
-    texts: list[Any] = [x for of in ids.values() for pair in of for x in (pair if dual else [pair])]
+    text = about.pop("text")
     facts = {
         "name": name,
         "title": "data given from memory",
         **given.facts(kind, by_split),
+        **about,
         "metrics": metrics if isinstance(metrics, str) else tuple(metrics),
-        "vocab": ByteTask.vocab if text else 256 if grid else 1 + int(max(map(np.max, texts))),
-        "max_length": grid[0] * grid[1] if grid else max(len(x) for x in texts),
-        "dual": dual,
         "grid": grid,
         "settings": dict(settings or {}),
         "encoding": {"code": _digest(encoded, kind), **_metrics_code(metrics)},
@@ -122,6 +118,49 @@ class InMemory(Task):
 
     def splits(self, options: TaskOptions, job: Job) -> list[RawSplit]:
         return [RawSplit(s, part, len(part)) for s, part in self.parts.items()]
+
+
+def _read(
+    parts: Mapping[str, Sequence[Any]], grid: tuple[int, int] | None
+) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """Give what is stored of all examples, all of the kind of the first one, and what a task says
+    of their form."""
+    first = parts["train"][0]
+    if channels := 0 if grid else _channels(first):
+        rows = {s: [numbers_of(x, channels, "an example") for x in of] for s, of in parts.items()}
+        return rows, {"text": False, "dual": False, **numeric(rows, channels)}
+    dual = _is_pair(first, grid)
+    text = isinstance(first, str) or (dual and any(isinstance(side, str) for side in first))
+    ids = {split: [_ids(x, dual, text) for x in examples] for split, examples in parts.items()}
+    texts: list[Any] = [x for of in ids.values() for pair in of for x in (pair if dual else [pair])]
+    return ids, {
+        "text": text,
+        "dual": dual,
+        "vocab": ByteTask.vocab if text else 256 if grid else 1 + int(max(map(np.max, texts))),
+        "max_length": grid[0] * grid[1] if grid else max(len(x) for x in texts),
+    }
+
+
+def numeric(by_split: Mapping[str, Sequence[np.ndarray]], channels: int) -> dict[str, Any]:
+    """Give what a task says of rows (tokens, channels): it scales them by those of train."""
+    centre, spread = moments(np.concatenate(by_split["train"]))
+    return {
+        "channels": channels,
+        "scale": Scale(centre, [x or 1.0 for x in spread]),
+        "vocab": 1,  # of padding alone
+        "max_length": max(len(x) for of_split in by_split.values() for x in of_split),
+    }
+
+
+def _channels(example: Any) -> int:
+    """Count the numbers of a token; 0 where an example is no rows of floats."""
+    try:
+        rows = np.asarray(example)
+    except ValueError:  # a pair of different lengths
+        return 0
+    if rows.dtype.kind != "f" or not rows.size or rows.ndim not in (1, 2):
+        return 0
+    return 1 if rows.ndim == 1 else int(rows.shape[1])
 
 
 def _is_pair(example: Any, grid: tuple[int, int] | None) -> bool:
@@ -179,7 +218,8 @@ def _digest(parts: Mapping[str, Sequence[Example]], kind: str) -> str:
     for part in parts.values():
         for example in part:
             for ids in example.ids if isinstance(example.ids, tuple) else [example.ids]:
-                digest.update(ids.astype("<i8").tobytes() + b"|")
+                kind = "<f4" if ids.dtype.kind == "f" else "<i8"
+                digest.update(ids.astype(kind).tobytes() + b"|")
         for example in part:
             label = np.asarray(example.label, "<i8" if classes else "<f4")
             digest.update(label.tobytes() + b";")

@@ -17,7 +17,7 @@ import numpy as np
 from lra.base.errors import UserError, nearest, readable
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.kept import keep_line, read_lines
-from lra.data.linear import counts, linear, pixels, trigrams
+from lra.data.linear import counts, linear, pixels, summaries, trigrams
 from lra.data.nonlinear import by_boosting, patches, suits, tallies
 from lra.data.rounds import NoScikitLearn
 from lra.data.task import Task
@@ -52,6 +52,9 @@ def rules_of(task: Task, options: Mapping[str, Any]) -> dict[str, Rule]:
         if suits(task):
             reads = "mean and contrast of each patch (gradient boosting)"
             rules["patches"] = Rule(reads, by_boosting(patches))
+    elif task.channels and not task.per_token:
+        reads = f"mean, spread, ends and steps of each channel, and of its quarters ({how})"
+        rules["features"] = Rule(reads, linear(summaries))
     elif not task.per_token:
         rules["bag"] = Rule(f"how often each token occurs ({how})", linear(counts))
         if suits(task):

@@ -27,20 +27,24 @@ def statistics(splits: dict[str, Split]) -> dict[str, Any]:
 
 def _describe(split: Split) -> tuple[dict[str, Any], set[bytes]]:
     digests: set[bytes] = set()
-    lengths, lowest, highest, constant = [], split.layout.vocab, -1, 0
+    lengths, constant = [], 0
+    lowest, highest = np.inf, -np.inf  # of ids, or of each channel of numbers
     for ids, length in split.blocks():
         lengths.append(length.ravel())
-        highest = max(highest, int(ids.max()))
-        real = np.arange(split.width) < length[..., None]
-        lowest = min(lowest, int(np.where(real, ids, highest).min()))
-        constant += int((ids == ids[..., :1]).all(-1).sum())
+        real = ids[np.arange(split.width) < length[..., None]]  # (tokens,) or (tokens, channels)
+        if len(real):
+            lowest, highest = np.minimum(lowest, real.min(0)), np.maximum(highest, real.max(0))
+        constant += int((ids == ids[..., :1]).all(-1).sum()) if split.layout.grid else 0
         digests.update(hashlib.blake2b(row, digest_size=16).digest() for row in ids)
+    kind = float if split.layout.channels else int
+    ends = np.nan_to_num([lowest, highest], posinf=0, neginf=0)  # infinite where all are empty
+    seen = ends.astype(kind).tolist()
     quantiles = np.quantile(np.concatenate(lengths), list(QUANTILES.values()), method="lower")
     facts = {
         "examples": len(split),
         **describe_labels(split.layout, np.asarray(split.labels)),
         "lengths": dict(zip(QUANTILES, quantiles.astype(int).tolist(), strict=True)),
-        "ids": [lowest, highest],
+        "numbers" if split.layout.channels else "ids": seen,
     }
     return facts | ({"constant": constant} if split.layout.grid else {}), digests
 

@@ -80,6 +80,8 @@ class Task(Layout):
 
     def decode(self, ids: np.ndarray) -> str:
         """Show one sequence without its padding as text."""
+        if self.channels:
+            return " ".join("/".join(f"{x:.3g}" for x in token) for token in ids.tolist())
         return " ".join(map(str, ids.tolist()))
 
     def tokenize(self, text: str) -> np.ndarray:
@@ -153,6 +155,8 @@ class Task(Layout):
         return first, second
 
     def _encode(self, example: Any) -> np.ndarray:
+        if self.channels:
+            return numbers_of(example, self.channels, f"an example of task '{self.name}'")
         if isinstance(example, str):
             return self.tokenize(example)
         ids = np.asarray(example)
@@ -208,6 +212,24 @@ class ByteTask(Task):
             raise UserError(
                 f"a text holds half of a character ({error}): it has no bytes"
             ) from error
+
+
+def numbers_of(example: Any, channels: int, what: str) -> np.ndarray:
+    """Read tokens of so many numbers, (n, channels), or (n,) of one each, as they are stored."""
+    try:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite
+            numbers = np.asarray(example, np.float32)
+    except (TypeError, ValueError):  # words, or rows of different lengths
+        numbers = np.empty(0, np.float32)
+    if numbers.ndim == 1:
+        numbers = numbers[:, None]
+    if numbers.ndim != 2 or not numbers.size or numbers.shape[1] != channels:
+        raise UserError(f"{what} must be numbers, (tokens, {channels}), or (tokens,) of one each")
+    if not np.isfinite(numbers).all():
+        raise UserError(
+            f"{what} has a number that is no finite one of 32 bits: leave it out, or fill it in"
+        )
+    return numbers
 
 
 def byte_ids(text: bytes) -> np.ndarray:

@@ -79,10 +79,12 @@ def lines(prepared: Prepared, split: Split, i: int) -> Iterator[str]:
         f"length {' and '.join(map(str, lengths))} of {split.width}"
     )
     task = registry.of_facts(prepared.facts)
-    for ids, n in zip(split.ids(at).reshape(-1, split.width), lengths, strict=True):
-        shown = {"ids": " ".join(map(str, ids[:n])), "mask": f"1 x {n}, 0 x {split.width - n}"}
+    for ids, n in zip(split.stored(split.rows(at).ravel()), lengths, strict=True):
+        shown = {"mask": f"1 x {n}, 0 x {split.width - n}"}
+        if not layout.channels:
+            shown = {"ids": " ".join(map(str, ids[:n])), **shown}
         if layout.grid is None:
-            shown = {"text": task.decode(ids[:n]), **shown}
+            shown = {"numbers" if layout.channels else "text": task.decode(ids[:n]), **shown}
         for name, text in shown.items():
             filled = fill(text, initial_indent=f"  {name:<5} ", subsequent_indent=" " * 8)
             yield from map(printable, filled.split("\n"))

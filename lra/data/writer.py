@@ -13,6 +13,7 @@ import numpy as np
 from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, IN_WORDS, SPLITS, Example, Layout
 from lra.data.store import sha256
+from lra.data.task import numbers_of
 
 CHUNK = 2**22  # bytes of an array that wait in memory
 
@@ -30,6 +31,8 @@ class Writer:
         self.folder, self.layout, self.width = folder, layout, width
         self.truncated = dict.fromkeys(SPLITS, 0)
         self._dtype = np.dtype(np.uint8 if layout.vocab <= 256 else np.uint16)
+        if layout.channels:
+            self._dtype = np.dtype(np.float32)
         self._files: dict[str, ArrayFile] = {}
         self._texts: dict[bytes, int] = {}  # of a dual task: digest -> row
 
@@ -109,8 +112,12 @@ class Writer:
         if len(ids) > self.width:
             self.truncated[split] += 1
             ids = ids[: self.width]
-        self._check_range(split, "id", ids, self.layout.vocab)
-        self._file(f"{store}.ids", (self.width,), self._dtype).append(ids)
+        if self.layout.channels:
+            ids = numbers_of(ids, self.layout.channels, f"an example of {named}")
+        else:
+            self._check_range(split, "id", ids, self.layout.vocab)
+        stored = (self.width * self.layout.per_place,)
+        self._file(f"{store}.ids", stored, self._dtype).append(ids.ravel())
         self._file(f"{store}.lengths", (), np.uint32).append(len(ids))
 
     def _check_range(self, split: str, what: str, values: np.ndarray, end: int) -> None:

@@ -196,7 +196,8 @@ def attention_row(trained: Trained, example: int) -> AttentionRow:
     if not 0 <= example < len(part):
         raise UserError(f"there is no test example {example}: choose from 0 to {len(part) - 1}")
     index = np.array([example])
-    pairs = zip(part.ids(index).reshape(-1, part.width), part.lengths(index).ravel(), strict=True)
+    stored = part.stored(part.rows(index).ravel())
+    pairs = zip(stored, part.lengths(index).ravel(), strict=True)
     texts = [ids[:n] for ids, n in pairs]
     A, ids, real = trained.attention_maps(texts if trained.task.dual else texts[0])
     if trained.run.protocol.style.pooling is Pooling.cls:

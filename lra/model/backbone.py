@@ -1,4 +1,4 @@
-"""The encoder: pre-norm blocks whose slot takes any method of `luna`, (x, mask) -> x.
+"""The encoder: blocks whose slot takes any method of `luna`, (x, mask) -> x.
 
 B batch   n tokens   E d_model
 """
@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 import luna
-from lra.base.config import Model, Positions, Style
+from lra.base.config import Model, NormPlace, Positions, Style
 from lra.base.errors import UserError
 from lra.model import init, rotary
+from lra.model.norms import norm
 from luna import qkv
 from luna.dropout import Dropout
 
@@ -66,29 +67,43 @@ def mixer(attention: dict[str, Any], model: Model, style: Style, place: SlotPlac
 
 
 class EncoderBlock(nn.Module):
-    """x + drop(attention(LN x)), then x + MLP(LN x) with dropout after each of the MLP's layers."""
+    """x + drop(attention(norm x)), then x + MLP(norm x) with dropout after each of the MLP's
+    layers; or with the norm behind each sum, norm(x + drop(attention(x))). A style may leave the
+    MLP out."""
 
     def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: SlotPlace):
         super().__init__()
-        self.norm1 = nn.LayerNorm(model.d_model, eps=style.ln_eps)
+        self.after = style.norm_place is NormPlace.after
+        self.norm1 = norm(style, model.d_model)
         self.attention = mixer(attention, model, style, place)
-        self.dropout = Dropout(model.dropout)
-        self.norm2 = nn.LayerNorm(model.d_model, eps=style.ln_eps)
-        up, down = nn.Linear(model.d_model, model.mlp_dim), nn.Linear(model.mlp_dim, model.d_model)
-        self.mlp = nn.Sequential(
-            up, nn.GELU(style.gelu.value), Dropout(model.dropout), down, Dropout(model.dropout)
-        )
-        for linear in (up, down):
-            init.ENCODER[style.init](linear)
+        self.dropout = Dropout(model.dropout, tied=style.tied_dropout)
+        self.norm2 = norm(style, model.d_model) if style.mlp else None
+        self.mlp = _mlp(model, style) if style.mlp else None
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.dropout(self.attention(self.norm1(x), mask))
-        return x + self.mlp(self.norm2(x))
+        if self.after:
+            x = self.norm1(x + self.dropout(self.attention(x, mask)), mask)
+        else:
+            x = x + self.dropout(self.attention(self.norm1(x, mask), mask))
+        if self.mlp is None or self.norm2 is None:
+            return x
+        if self.after:
+            return self.norm2(x + self.mlp(x), mask)
+        return x + self.mlp(self.norm2(x, mask))
+
+
+def _mlp(model: Model, style: Style) -> nn.Sequential:
+    up, down = nn.Linear(model.d_model, model.mlp_dim), nn.Linear(model.mlp_dim, model.d_model)
+    for linear in (up, down):
+        init.ENCODER[style.init](linear)
+    first, second = (Dropout(model.dropout, tied=style.tied_dropout) for _ in range(2))
+    return nn.Sequential(up, nn.GELU(style.gelu.value), first, down, second)
 
 
 class Encoder(nn.Module):
-    """The blocks and a final LayerNorm. Each layer's attention has its own random stream; a method
-    that shares parameters between layers takes them from the first layer."""
+    """The blocks and, where each begins with its norm, a final one. Each layer's attention has its
+    own random stream; a method that shares parameters between layers takes them from the first
+    layer."""
 
     def __init__(self, attention: dict[str, Any], model: Model, style: Style, place: SlotPlace):
         super().__init__()
@@ -101,13 +116,15 @@ class Encoder(nn.Module):
         for block in blocks:
             block.attention.tie(blocks[0].attention)
         self.blocks = nn.ModuleList(blocks)
-        self.norm = nn.LayerNorm(model.d_model, eps=style.ln_eps)
         # How training computes a block otherwise than by calling it (lra/training/memory.py)
         self.around_block: Callable[[nn.Module, Tensor, Tensor | None], Tensor] | None = None
+        before = style.norm_place is NormPlace.before
+        self.norm = norm(style, model.d_model) if before else None
         self.mask_output = style.mask_output
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         for block in self.blocks:
             x = block(x, mask) if self.around_block is None else self.around_block(block, x, mask)
-        x = self.norm(x)
+        if self.norm is not None:
+            x = self.norm(x, mask)
         return x * mask.unsqueeze(-1) if self.mask_output and mask is not None else x

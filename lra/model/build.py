@@ -7,8 +7,9 @@ from typing import Any
 
 import luna
 from lra import data
-from lra.base.config import Model, Objective, Pooling, Protocol
+from lra.base.config import Input, Model, Objective, Pooling, Protocol
 from lra.base.errors import UserError
+from lra.data.arrays import Scale
 from lra.data.task import Task
 from lra.metrics.target import Classes, Target
 from lra.model.network import Network, TaskShape
@@ -34,6 +35,10 @@ def build(
 ) -> Network:
     """Build the network of one run. Weights are drawn from torch's global generator, which the
     caller seeds; `seed` starts the attention's own random streams."""
+    if protocol.style.input is Input.numbers and task.scale is None:
+        raise UserError(
+            "the ids of the task are names and no quantities, so protocol.style.input must be ids"
+        )
     if task.vocab > protocol.data.vocab:
         raise UserError(
             f"the task has {task.vocab} token ids, the embedding table protocol.data.vocab="
@@ -77,6 +82,8 @@ class TokenShape:
 
     vocab: int
     grid: tuple[int, int] | None
+    scale: Scale | None = None
+    channels: int = 0
     stack: int = 1
     per_token: bool = True
     causal: bool = False  # phase one's own, by the run's objective

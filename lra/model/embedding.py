@@ -1,4 +1,5 @@
-"""Token ids to vectors: token table, positions, and a CLS vector for CLS pooling."""
+"""Token ids, or numbers, to vectors: a table or a linear map, positions, and a CLS vector for CLS
+pooling."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lra.base.config import ClsMask, Pooling, Positions, Style
+from lra.base.config import ClsMask, Input, Pooling, Positions, Style
+from lra.data.arrays import Scale
 from luna.dropout import Dropout
 
 
@@ -60,22 +62,55 @@ CLS_MASKS = {
 }
 
 
+class Numbers(nn.Module):
+    """Numbers (B, n, C), or ids (B, n) whose C = 1 number each is, to (B, n, E): a linear map of
+    them as the task scales them."""
+
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(self, scale: Scale, d_model: int):
+        super().__init__()
+        for name, values in zip(("centre", "spread"), scale, strict=True):
+            self.register_buffer(name, torch.tensor(values), persistent=False)  # (C)
+        self.map = nn.Linear(len(scale.centre), d_model)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        if not numbers.is_floating_point():
+            numbers = numbers.unsqueeze(-1).to(self.map.weight.dtype)
+        return self.map((numbers - self.centre) / self.spread)
+
+
 class Embedding(nn.Module):
     """ids (B, n) -> x (B, n, E); with CLS pooling (B, 1 + n, E), the CLS vector at position 0. With
-    `stack` ids per token, (B, stack n) -> (B, n, E), the sum of a token's embeddings."""
+    `stack` ids per token, (B, stack n) -> (B, n, E), the sum of a token's embeddings. Where the
+    style reads numbers, `scale` says how."""
 
     def __init__(
-        self, vocab: int, d_model: int, max_len: int, style: Style, dropout: float, stack: int = 1
+        self,
+        vocab: int,
+        d_model: int,
+        max_len: int,
+        style: Style,
+        dropout: float,
+        stack: int = 1,
+        scale: Scale | None = None,
     ):
         super().__init__()
         self.stack = stack
-        self.token = nn.Embedding(vocab, d_model)
-        nn.init.normal_(self.token.weight, std=style.embedding_std)
+        self.token: nn.Module
+        if style.input is Input.numbers:
+            assert scale is not None  # build() refuses other tasks
+            self.token = Numbers(scale, d_model)
+        else:
+            self.token = table = nn.Embedding(vocab, d_model)
+            nn.init.normal_(table.weight, std=style.embedding_std)
         self.cls = nn.Parameter(torch.zeros(d_model)) if style.pooling is Pooling.cls else None
         self.cls_mask = CLS_MASKS[style.cls_mask]
         self.max_len = max_len // stack + (self.cls is not None)
         self.position = POSITIONS[style.positions](self.max_len, d_model, style.position_std)
-        self.dropout = Dropout(dropout)
+        dropped = dropout if style.embedding_dropout else 0.0
+        self.dropout = Dropout(dropped, tied=style.tied_dropout)
 
     def forward(self, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         x = self.token(ids)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lra.base.config import Model, Pooling, Protocol
 from lra.base.errors import UserError
+from lra.data.arrays import Scale
 from lra.model.backbone import Encoder, SlotPlace
 from lra.model.embedding import Embedding
 from lra.model.heads import POOLINGS, Classifier, DualClassifier
@@ -32,11 +33,15 @@ class TaskShape(typing.Protocol):
     def dual(self) -> bool: ...  # an example is a pair of texts
     @property
     def grid(self) -> tuple[int, int] | None: ...  # rows and columns of an image task's tokens
+    @property
+    def scale(self) -> Scale | None: ...  # of inputs that can be read as numbers
+    @property
+    def channels(self) -> int: ...  # numbers of a token, in place of an id; 0: ids
 
 
 class Network(nn.Module):
     """ids (B, n), or (B, 2, n) for pairs -> logits (B, classes); mask like ids, True = real. For a
-    task with a label per token -> (B, tokens, classes)."""
+    task with a label per token -> (B, tokens, classes). Of tokens that are numbers (B, n, C)."""
 
     def __init__(
         self,
@@ -48,10 +53,16 @@ class Network(nn.Module):
     ):
         super().__init__()
         style = protocol.style
-        self.dual = task.dual
+        self.dual, self.channels = task.dual, task.channels
         self.max_len = protocol.data.pad_to
         self.embedding = Embedding(
-            protocol.data.vocab, model.d_model, self.max_len, style, model.dropout, task.stack
+            protocol.data.vocab,
+            model.d_model,
+            self.max_len,
+            style,
+            model.dropout,
+            task.stack,
+            task.scale,
         )
         place = SlotPlace(
             self.embedding.max_len, protocol.profile, seed, task.grid, style.pooling is Pooling.cls
@@ -62,12 +73,14 @@ class Network(nn.Module):
         if task.dual:
             self.head = DualClassifier(model.d_model, model.mlp_dim, task.classes, style)
         else:
-            self.head = Classifier(model.d_model, [model.mlp_dim], task.classes, style)
+            widths = [model.mlp_dim >> layer for layer in range(style.hidden_layers)]
+            self.head = Classifier(model.d_model, widths, task.classes, style)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        if ids.shape[-1] > self.max_len:
+        n = ids.shape[-2] if self.channels else ids.shape[-1]
+        if n > self.max_len:
             raise UserError(
-                f"an example has {ids.shape[-1]} ids, the network was built for {self.max_len}: "
+                f"an example has {n} ids, the network was built for {self.max_len}: "
                 "raise protocol.data.pad_to"
             )
         if self.dual:  # both texts go through the one encoder together: (B, 2, n) -> (2 B, n)

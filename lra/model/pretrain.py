@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lra import data
-from lra.base.config import Objective, Pooling, Pretrain, Select
+from lra.base.config import Input, Objective, Pooling, Pretrain, Select
 from lra.base.errors import UserError
 from lra.data.arrays import IGNORED, Prepared, Split
 from lra.data.loader import Batch, Loader
@@ -68,6 +68,8 @@ def _refuse(run: Run) -> None:
         reason = (
             f"predicts one id per token, but one of task '{run.task.name}' is the sum of {stack}"
         )
+    elif run.protocol.style.input is Input.numbers:
+        reason = "predicts ids, but protocol.style.input=numbers reads numbers"
     elif run.pretrain.name is not Objective.causal:
         return
     elif run.protocol.style.pooling is Pooling.cls:

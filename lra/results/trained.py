@@ -177,7 +177,8 @@ class Trained:
             self.logits(batch)
         one = (0, 0) if self.task.dual else (0,)
         ids, stack = batch.ids[one], self.task.stack
-        real = torch.ones_like(ids, dtype=torch.bool) if batch.mask is None else batch.mask[one]
+        everywhere = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+        real = everywhere if batch.mask is None else batch.mask[one]
         ids = ids if stack == 1 else ids.unflatten(0, (-1, stack))
         return AttentionWeights(torch.stack(matrices).cpu(), ids, real[::stack])
 

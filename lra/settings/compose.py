@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra import data
 from lra.base import groups
-from lra.base.config import Objective, Pooling, Tuned
+from lra.base.config import Input, Objective, Pooling, Tuned
 from lra.base.errors import UserError, nearest
 from lra.data.registry import BUILTIN, check_options
 from lra.settings.command import typed
@@ -135,11 +135,13 @@ def row_of_own_task(cfg: DictConfig) -> None:
 
 
 def _fit_to_task(run: Run) -> None:
-    """Set what the protocol leaves to the task's options: lengths, vocabulary, and that labels of
-    tokens are not pooled."""
+    """Set what the protocol leaves to the task's options: lengths, vocabulary, that labels of
+    tokens are not pooled, and that numbers are read as such."""
     rules, task = run.protocol.data, data.of(run.task)
     if task.per_token:
         run.protocol.style.pooling = Pooling.none
+    if task.channels:
+        run.protocol.style.input = Input.numbers
     length = task.width(run.task, rules.max_length)
     rules.max_length = rules.max_length or length
     rules.pad_to = rules.pad_to or length

@@ -65,8 +65,8 @@ FIRST = [
     Mutation(
         "place of dropout",
         BACKBONE,
-        "x = x + self.dropout(self.attention(self.norm1(x), mask))",
-        "x = self.dropout(x + self.attention(self.norm1(x), mask))",
+        "x = x + self.dropout(self.attention(self.norm1(x, mask), mask))",
+        "x = self.dropout(x + self.attention(self.norm1(x, mask), mask))",
         "_backbone",
     ),
     Mutation(

@@ -21,6 +21,7 @@ from lra.base.config import (
     Positions,
     Style,
 )
+from lra.data.arrays import Scale
 from lra.model.build import build
 from lra.model.embedding import Embedding
 from lra.model.rotary import Rotary
@@ -54,6 +55,8 @@ class Shape:
     dual: bool = False
     causal: bool = False
     grid: tuple[int, int] | None = None
+    scale: Scale | None = None
+    channels: int = 0
 
 
 def waves(*shape: int, shift: float = 0.0) -> Tensor:

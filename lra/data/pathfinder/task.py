@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lra.data.arrays import SPLITS, Example
+from lra.data.arrays import SPLITS, Example, Scale
 from lra.data.pathfinder import files as tree
 from lra.data.pathfinder import generator
 from lra.data.pathfinder.sizes import Difficulty, settings
@@ -46,6 +46,7 @@ class PathfinderOptions(TaskOptions):
 class Pathfinder(Task):
     classes = 2
     vocab = 256
+    scale = Scale((127.5,), (127.5,))  # to -1 ... 1: s4 e757cef, src/dataloaders/lra.py
     sources: ClassVar = {
         "generated": Source(
             "re-generated, not the released images", {"generator": generator.VERSION}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from lra.base.config import DataRules, Mask, Model, Pad, Pooling
+from lra.data.arrays import Scale
 from lra.model.build import build
 
 from ..conftest import read_settings
@@ -22,6 +23,8 @@ class Task:
     dual: bool = False
     causal: bool = False
     grid: tuple[int, int] | None = None
+    scale: Scale | None = None
+    channels: int = 0
 
 
 SKYFORMER = read_settings("skyformer", "listops")[0].style

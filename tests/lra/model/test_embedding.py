@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lra.base.config import ClsMask, Positions
+from lra.base.config import ClsMask, Input, Positions
+from lra.base.errors import UserError
+from lra.data.arrays import Scale
 from lra.model.embedding import Embedding
 
-from .kit import CLEAN, OFFICIAL, sinusoids
+from .kit import CLEAN, OFFICIAL, Task, network, sinusoids
 
 
 @pytest.mark.parametrize("positions", [Positions.learned, Positions.fixed])
@@ -46,3 +48,37 @@ def test_fixed_positions_interleave(width):
     assert table[0].tolist() == [0, 1] * (width // 2) + [0] * (width % 2)
     assert list(dict(embedding.named_parameters())) == ["token.weight"]
     assert "position.table" not in embedding.state_dict()
+
+
+def test_grey_levels_can_be_read_as_numbers():
+    """One linear map of (x - centre) / spread, whether levels come as ids or as numbers."""
+    style = replace(CLEAN, input=Input.numbers, positions=Positions.learned)
+    embedding = Embedding(256, 12, 3, style, 0.0, scale=Scale((122.6,), (61.0,))).double()
+    weight, bias = embedding.token.map.weight, embedding.token.map.bias
+    assert {name for name, _ in embedding.named_parameters()} == {
+        "token.map.weight",
+        "token.map.bias",
+        "position.table",
+    }
+    assert "token.centre" not in embedding.state_dict()
+    levels = torch.tensor([[0, 122, 255]])
+    expected = (levels.double().unsqueeze(-1) - 122.6) / 61 * weight[:, 0] + bias
+    for given in (levels, levels.double().unsqueeze(-1)):
+        x, mask = embedding(given, None)
+        assert mask is None
+        torch.testing.assert_close(x, expected + embedding.position.table, rtol=0, atol=1e-6)
+
+
+def test_channels_are_scaled_each_by_its_own():
+    style = replace(CLEAN, input=Input.numbers, positions=Positions.none)
+    scale = Scale((1.0, -2.0), (2.0, 0.5))
+    embedding = Embedding(1, 4, 3, style, 0.0, scale=scale).double()
+    given = torch.randn(2, 3, 2, dtype=torch.float64)
+    scaled = torch.stack(((given[..., 0] - 1) / 2, (given[..., 1] + 2) * 2), -1)
+    torch.testing.assert_close(embedding(given, None)[0], embedding.token.map(scaled))
+
+
+def test_ids_that_are_names_are_not_read_as_numbers():
+    with pytest.raises(UserError, match="names and no quantities"):
+        network(replace(CLEAN, input=Input.numbers))
+    network(replace(CLEAN, input=Input.numbers), task=Task(scale=Scale((0.0,), (1.0,))))

@@ -217,6 +217,7 @@ NORM = ("attention=luna", "attention.ch_rms=true")
     ("more", "sentence"),
     [
         ((PIECES, *NORM), "trainer.micro_batch: .* normalises over the batch"),
+        ((PIECES, "protocol.style.norm=batch"), "trainer.micro_batch: .* over the batch"),
         (("trainer.checkpointing=true", *NORM), "trainer.checkpointing: .* over the batch"),
         ((PIECES, "trainer.strategy=fsdp"), "does not fit trainer.strategy=fsdp"),
         ((PIECES, "trainer.compile=graphs"), "which CUDA graphs overwrite"),
