@@ -36,6 +36,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "train": ("train an attention on a task; alone: list the choices", ""),
         "convert": ("give a trained softmax model linear attention", ""),
         "plan": ("what a run or a sweep will cost", "lra.cli:add_plan"),
+        "leaderboard": (
+            "the benchmark's sweep in the order of what an hour teaches",
+            "lra.bench.board:add_arguments",
+        ),
         "status": (
             "which runs are done, running, failed or to do",
             "lra.sweeps.status:add_arguments",
@@ -284,7 +288,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         parser = argparse.ArgumentParser(prog=f"lra {command}")
         pkgutil.resolve_name(places[command])(parser)
         # Settings may stand before and behind an option, as those of lra train may.
-        mixed = command in ("plan", "status", "compute")
+        mixed = command in ("plan", "status", "compute", "leaderboard")
         return (parser.parse_intermixed_args if mixed else parser.parse_args)(words[1:])
     if not command.startswith("-"):
         raise UserError(f"unknown command '{command}'{nearest(command, places)}")
