@@ -44,6 +44,7 @@ class Reformer(Redrawn):
     complexity = "O(r n c d)"
     profiles = ("strict", "published", "official")
     declared = Redrawn.declared.but(
+        draws=True,
         equivariant=False,
         exempt={"compares": "its keys are its queries"},
     )
