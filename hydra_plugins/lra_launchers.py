@@ -25,6 +25,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra.base.errors import UserError, first_line
+from lra.sweeps.resources import gpus_of, of_jobs, refuse_contradictions
 from lra.sweeps.sweep import GRACE, result_of_dead_worker
 
 try:
@@ -131,7 +132,25 @@ class SlurmLauncher(SubmititLauncher):
                 "no SLURM on this machine (there is no srun): run the command on a login node, "
                 "use hydra/launcher=local, or add --dry to see the script"
             )
+        if self.config is not None:  # else --dry has asked for them
+            self.ask_for(*self.asked(jobs))
         return super().submit(jobs)
+
+    def asked(self, jobs: Sequence[Job]) -> tuple[Any, Sequence[str]]:
+        """What their trainers ask for, and the words for Hydra."""
+        load = self.hydra_context.config_loader.load_sweep_config
+        asked = of_jobs((w for _, w in jobs), lambda words: load(self.config, words).trainer)
+        return asked, self.config.hydra.overrides.hydra
+
+    def ask_for(self, asked: dict[str, int | None], words: Sequence[str]) -> None:
+        """Ask for a process and a card for each device of the trainer, unless `gres` names the
+        cards. Where one process of several fails, SLURM ends the others."""
+        refuse_contradictions(asked, self.params, words)
+        self.params |= asked
+        if self.params.get("gres"):
+            self.params["gpus_per_node"] = None
+        if asked["nodes"] != 1 or asked["tasks_per_node"] != 1:
+            self.params["srun_args"] = ["--kill-on-bad-exit=1"]
 
 
 class LocalLauncher(SubmititLauncher):
@@ -212,6 +231,11 @@ class RayLauncher(Launcher):
             return self.remote
         loader = self.context.config_loader
         trainer = loader.load_sweep_config(self.config, list(words)).trainer
+        if trainer.num_nodes != 1:
+            raise UserError(
+                f"trainer.num_nodes={trainer.num_nodes}: Ray gives a run to one machine; use "
+                "trainer.devices, or hydra/launcher=slurm"
+            )
         there = any(machine.get("GPU") for machine in machines)
         return self.remote | {"num_gpus": gpus_of(trainer.accelerator, trainer.devices, there)}
 
@@ -224,13 +248,6 @@ class RayLauncher(Launcher):
         except ray.exceptions.RayError as error:
             reason = f"lost by Ray: {first_line(getattr(error, 'cause', None) or error)}"
             return result_of_dead_worker(self.config, *job, reason)
-
-
-def gpus_of(accelerator: str, devices: Any, there: bool) -> int:
-    """Count the GPUs that a trainer uses in a cluster where there are some, or none."""
-    if accelerator not in ("gpu", "cuda") and not (accelerator == "auto" and there):
-        return 0
-    return devices if isinstance(devices, int) else len(devices)
 
 
 def refuse_too_large(options: dict[str, Any], machines: Sequence[dict[str, float]]) -> None:

@@ -36,6 +36,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "train": ("train an attention on a task; alone: list the choices", ""),
         "convert": ("give a trained softmax model linear attention", ""),
         "plan": ("what a run or a sweep will cost", "lra.cli:add_plan"),
+        "leaderboard": (
+            "the benchmark's sweep in the order of what an hour teaches",
+            "lra.bench.board:add_arguments",
+        ),
         "status": (
             "which runs are done, running, failed or to do",
             "lra.sweeps.status:add_arguments",
@@ -241,9 +245,11 @@ def _train(cfg: DictConfig, words: list[str]) -> None:
     from lra.settings.command import typed
     from lra.settings.compose import check_settings
     from lra.settings.remarks import remark_on
+    from lra.sweeps.shard import refuse_shard
 
     remark_on(words)
     run = check_settings(cfg)  # before anything heavy is imported
+    refuse_shard(run.shard)
     from lra.training.run import train
 
     train(run, typed("train", words, run.callbacks))
@@ -282,7 +288,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         parser = argparse.ArgumentParser(prog=f"lra {command}")
         pkgutil.resolve_name(places[command])(parser)
         # Settings may stand before and behind an option, as those of lra train may.
-        mixed = command in ("plan", "status", "compute")
+        mixed = command in ("plan", "status", "compute", "leaderboard")
         return (parser.parse_intermixed_args if mixed else parser.parse_args)(words[1:])
     if not command.startswith("-"):
         raise UserError(f"unknown command '{command}'{nearest(command, places)}")
@@ -325,6 +331,12 @@ def add_plan(plan: argparse.ArgumentParser) -> None:
         type=float,
         help="stop measuring after so many minutes and print what is known by then",
     )
+    plan.add_argument(
+        "--device",
+        metavar="NAME",
+        help="measure nothing: estimate for a device with known finished runs, such as h100",
+    )
+    plan.add_argument("--price", type=float, help="of an hour of --device, in any currency")
     plan.set_defaults(run=later("lra.bench.plan:show_plan"))
 
 

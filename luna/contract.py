@@ -310,7 +310,8 @@ class Attention(Seeded):
 class Redrawn(Attention):
     """Random objects drawn in every forward: new ones in training; under strict the same ones in
     every evaluation, which are the model's own: they are in its state dict. Outside strict,
-    evaluation draws anew as well. Streams are on the CPU: a model draws alike on every device."""
+    evaluation draws anew as well. Streams are on the CPU: a model draws alike on every device. A
+    method of this kind declares draws=True beside the facts of its other parents."""
 
     def __init__(self, slot: Slot, **settings: Any):  # those of a kernel attention beside it
         super().__init__(slot, **settings)

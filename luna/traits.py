@@ -52,6 +52,8 @@ class Traits:
     causal_form: bool = False  # causal=True and steps() exist
     bound_to_max_len: bool = False  # parameters belong to positions: n <= max_len
     uses_dropout: bool = False  # the dropout of its place acts inside it
+    # A call in training draws from a random stream, beside dropout; of a class: some options do
+    draws: bool = False
     equivariant: bool = True  # permuting tokens permutes outputs
     layers_differ: bool = False  # by the layer of its place
     linear_in_n: bool = True  # its FLOPs grow linearly, else quadratically

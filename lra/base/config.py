@@ -294,6 +294,9 @@ class Trainer:
     precision: str = field(metadata=limits.one_of(PRECISIONS))
     threads: int | None = field(metadata=limits.COUNT)  # of torch; None leaves the choice to torch
     compile: Compile
+    # Examples of a process that pass through the network at once; None: its share of the batch
+    micro_batch: int | None = field(metadata=limits.COUNT)
+    checkpointing: bool  # the backward pass computes activations again in place of keeping them
     checkpoint_every: int = field(metadata=limits.COUNT)  # steps between checkpoints to resume from
     log_every: int = field(metadata=limits.COUNT)  # steps a row of metrics.csv averages over
     # Seconds between progress lines, outside of a terminal

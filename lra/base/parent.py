@@ -11,6 +11,11 @@ FIRST = "LRA_FIRST_PROCESS"  # the number of the first, which starts the others
 EVERY = 1.0  # seconds between looks
 
 
+def is_first() -> bool:
+    """Whether this is the first process of a run, by what Lightning, torchrun or SLURM has set."""
+    return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("SLURM_PROCID", 0)) == 0
+
+
 def name_first() -> None:
     """Be the first process, for those that this one starts."""
     os.environ[FIRST] = str(os.getpid())

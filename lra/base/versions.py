@@ -47,6 +47,7 @@ PARTS = {
         1,
         (
             "lra.training.module",
+            "lra.training.memory",
             "lra.training.meter",
             "lra.training.process",
             "lra.training.trainer",

@@ -14,7 +14,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from multiprocessing import resource_tracker
@@ -27,11 +27,13 @@ import pandas as pd
 import pytorch_lightning as pl
 import torch
 
-from lra import data
 from lra.base.config import Tuned
 from lra.base.errors import UserError, first_line
 from lra.bench.elsewhere import elsewhere
+from lra.bench.estimate import device_named
+from lra.bench.run_group import RunGroup
 from lra.bench.train import random_batch
+from lra.bench.unmeasured import about_estimates, estimate, refuse_missing_devices
 from lra.compute.gate import check_budget
 from lra.data.loader import Loader
 from lra.data.parallel import cores
@@ -54,45 +56,8 @@ STEPS, LONGEST = 5, {"seconds": 30}  # timed, of which there are at least three
 EVALUATED = 3  # batches, the first of which warms up
 
 
-@dataclass
-class RunGroup:
-    """Runs of a sweep that cost the same."""
-
-    words: list[str]  # of the first
-    run: Run
-    left: int = 0  # those that are not finished
-    costs: dict[str, float] = field(default_factory=dict)  # as first_steps tells them
-    whole: bool = True  # else measuring was stopped, and some costs are missing or lower bounds
-    timed: int = 0  # steps
-    failed: bool = False  # it cannot be measured
-
-    @property
-    def known(self) -> bool:
-        return "step" in self.costs
-
-    @property
-    def measured(self) -> str:
-        """How much of it has been measured, for the table."""
-        if self.known and self.whole:
-            return "all"
-        if self.timed:
-            return f"{self.timed} step{'s' * (self.timed > 1)}"
-        return "the start" if "start" in self.costs else "nothing"
-
-    @property
-    def seconds(self) -> float:
-        """Extrapolate to one run; evaluations that were not measured are left out."""
-        recipe, evaluation = self.run.protocol.recipe, self.run.protocol.evaluation
-        val, test = (math.ceil(self.costs[split] / recipe.batch) for split in ("val", "test"))
-        dev = evaluation.dev_batches if evaluation.dev_batches > 0 and val else val
-        steps = recipe.steps
-        if first := self.run.pretrain.recipe:  # a single text costs half as much as a pair
-            texts = 2 if data.of(self.run.task).dual else 1
-            steps += math.ceil(first.steps * first.batch / recipe.batch / texts)
-        # The test set is evaluated with the last checkpoint and the best.
-        batches = recipe.steps // evaluation.every * dev + 2 * test
-        trained = self.costs["start"] + steps * self.costs["step"]
-        return trained + batches * self.costs.get("evaluation", 0.0)
+class Enough(Exception):
+    """A first step is known; all of the run is measured later."""
 
 
 def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], int, Any]:
@@ -270,8 +235,8 @@ def _time(seconds: float) -> timedelta:
 
 
 def show_plan(options: Namespace) -> None:
-    """Measure, and print the table and the totals; if the time is up or somebody interrupts, of
-    what is known by then."""
+    """Measure or estimate, and print the table and the totals; if the time is up or somebody
+    interrupts, of what is known by then."""
     minutes = options.minutes
     if minutes is not None and not minutes > 0:
         raise UserError(f"--minutes {minutes:g} is no time: say how many minutes, as --minutes 5")
@@ -279,6 +244,9 @@ def show_plan(options: Namespace) -> None:
         raise UserError(
             "which run? give its words, as for lra train: lra plan experiment=demo attention=luna"
         )
+    if options.price is not None and not (options.device and options.price > 0):
+        raise UserError("--price is of an hour of --device, and above 0: --device h100 --price 2.5")
+    device = device_named(options.device) if options.device else ""
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     groups, runs, launcher = groups_of(options.overrides, multirun=options.multirun)
     left = sum(group.left for group in groups)
@@ -287,18 +255,28 @@ def show_plan(options: Namespace) -> None:
     groups = [group for group in groups if group.left]
     names, interrupted, error = names_of(groups), False, ""
     try:
-        error = measure(groups, names, until)
+        if not device:
+            refuse_missing_devices(groups)
+            error = measure(groups, names, until)
     except Stopped:
         print(f"\nstopped after {minutes:g} minutes", file=sys.stderr)
     except KeyboardInterrupt:
         interrupted = True
+    reference = estimate(groups, device)
     # Those that cannot be measured have been named.
     counted = [(group, name) for group, name in zip(groups, names, strict=True) if not group.failed]
     if counted:
         print(table_of(counted).to_string(index=False))
     if known := [group for group, _ in counted if group.known]:
         unknown = sum(group.left for group, _ in counted if not group.known)
-        print(totals(known, *jobs_at_once(launcher, left), unknown=unknown))
+        at_once = (1, 1) if device else jobs_at_once(launcher, left)
+        print(totals(known, *at_once, unknown=unknown))
+    if reference:
+        print(
+            about_estimates(
+                groups, reference, options.price if device else None, hours=bool(device)
+            )
+        )
     if said := elsewhere(group.run for group in groups):
         print(said)
     if interrupted:
@@ -316,36 +294,55 @@ def names_of(groups: Sequence[RunGroup]) -> list[str]:
 
 
 def measure(groups: Sequence[RunGroup], names: Sequence[str], until: float) -> str:
-    """Measure one group after the other; returns the last error. What is known of a group stands in
-    it at any moment, and `whole` is false until all is."""
+    """Measure all groups; returns the last error. Where the time is limited, a first step of each
+    is timed in one half of it, and as many as possible are measured whole in the other. What is
+    known of a group stands in it at any moment, and `whole` is false until all is."""
     error = ""
     for group in groups:
         group.whole = False
-    for i, (group, name) in enumerate(zip(groups, names, strict=True), 1):
-        if time.monotonic() >= until:
-            raise Stopped
-        print(f"measuring {i} of {len(groups)}: {name} ", end="", file=sys.stderr, flush=True)
-        heard = time.monotonic()
-
-        def learn(costs: dict[str, float], group: RunGroup = group) -> None:
-            nonlocal heard
-            heard = time.monotonic()
-            group.timed += "step" in costs
-            group.costs |= costs
-
-        try:
-            in_new_process(group.words, learn, until)
-        except (Stopped, KeyboardInterrupt):
-            if "start" in group.costs and not group.known:  # during the second step
-                group.costs["step"] = time.monotonic() - heard
-            raise
-        except Exception as reason:
-            error, group.failed = first_line(reason), True
-            print(f"not counted, because it cannot be measured: {error}", file=sys.stderr)
-            continue
-        group.whole = True
-        print(f" {group.costs['step']:.2g} s a step", file=sys.stderr)
+    for little in (False,) if math.isinf(until) or len(groups) == 1 else (True, False):
+        waiting = [i for i, group in enumerate(groups) if not (group.whole or group.failed)]
+        half = time.monotonic() + (until - time.monotonic()) / 2
+        for place, i in enumerate(waiting):
+            now = time.monotonic()
+            if now >= until:
+                raise Stopped
+            end = now + max(half - now, 0) / (len(waiting) - place) if little else until
+            print(f"measuring {i + 1} of {len(groups)}: {names[i]} ", end="", file=sys.stderr)
+            error = _measure_one(groups[i], end, little=little) or error
     return error
+
+
+def _measure_one(group: RunGroup, end: float, *, little: bool) -> str:
+    """Measure one group, or a first step of it; returns what is wrong with it."""
+    heard = time.monotonic()
+
+    def learn(costs: dict[str, float]) -> None:
+        nonlocal heard
+        heard = time.monotonic()
+        group.timed += "step" in costs
+        group.costs |= costs
+        if little and group.timed:
+            raise Enough
+
+    try:
+        in_new_process(group.words, learn, end)
+    except (Stopped, KeyboardInterrupt) as stopped:
+        if "start" in group.costs and not group.known:  # during the second step
+            group.costs["step"] = time.monotonic() - heard
+        if not little or isinstance(stopped, KeyboardInterrupt):
+            raise
+    except Enough:
+        pass
+    except Exception as reason:
+        group.failed = True
+        print(f"not counted, because it cannot be measured: {first_line(reason)}", file=sys.stderr)
+        return first_line(reason)
+    else:
+        group.whole = True
+    said = f" {group.costs['step']:.2g} s a step" if group.known else ""
+    print(said, file=sys.stderr, flush=True)
+    return ""
 
 
 def table_of(groups: Sequence[tuple[RunGroup, str]]) -> pd.DataFrame:
@@ -353,6 +350,7 @@ def table_of(groups: Sequence[tuple[RunGroup, str]]) -> pd.DataFrame:
     lines = []
     for group, name in groups:
         over = "" if group.whole else "over "  # without evaluations, or before the second step
+        over = "~" if group.estimated else over
         step = "" if group.timed else over
         lines.append(
             {
@@ -379,6 +377,8 @@ def totals(groups: Sequence[RunGroup], number: int, beside: int, *, unknown: int
     alone = [group.seconds for group in each]
     seconds = crowd * max(*alone, sum(alone) / number, 0)
     over = "over " if unknown or len(whole) < len(each) else ""
+    if over and not unknown and all(group.whole or group.estimated for group in each):
+        over = "~"
     runs = len(each) + unknown
     side_by_side = f", {number} at once" if runs > 1 else ""
     lines = [f"{over}{_time(seconds)} for {runs} run{'s' * (runs != 1)}{side_by_side}"]

@@ -4,6 +4,7 @@ the products that one large matrix product does per second on this device."""
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -85,7 +86,9 @@ def product_calls(precision: str, n: int, device: torch.device) -> Calls:
 def step_calls(run: Run, n: int, device: torch.device) -> Calls:
     recipe, (number, _, kind) = run.protocol.recipe, run.trainer.precision.partition("-")
     torch.set_float32_matmul_precision("high" if number == TF32 else "highest")
-    module = build(run).to(device, DTYPES[number] if kind == "true" else None)
+    whole = replace(run.trainer, micro_batch=None)  # pieces are Lightning's
+    dtype = DTYPES[number] if kind == "true" else None
+    module = build(replace(run, trainer=whole)).to(device, dtype)
     attentions = [part for part in module.modules() if isinstance(part, Method)]
     fused = device.type == "cuda" and number != "16"
     optimizer = build_optimizer(module, recipe, fused=fused or None)

@@ -5,6 +5,7 @@ B batch   n tokens   E d_model
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -117,13 +118,15 @@ class Encoder(nn.Module):
         for layer, block in enumerate(blocks):
             block.attention.tie(blocks[layer % apart].attention)
         self.blocks = nn.ModuleList(blocks)
+        # How training computes a block otherwise than by calling it (lra/training/memory.py)
+        self.around_block: Callable[[nn.Module, Tensor, Tensor | None], Tensor] | None = None
         before = style.norm_place is NormPlace.before
         self.norm = norm(style, model.d_model) if before else None
         self.mask_output = style.mask_output
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         for block in self.blocks:
-            x = block(x, mask)
+            x = block(x, mask) if self.around_block is None else self.around_block(block, x, mask)
         if self.norm is not None:
             x = self.norm(x, mask)
         return x * mask.unsqueeze(-1) if self.mask_output and mask is not None else x

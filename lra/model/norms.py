@@ -30,6 +30,7 @@ class BatchNorm(nn.Module):
     in nn.BatchNorm1d.
     """
 
+    over_batch = True  # a batch in pieces, or forward twice, has other statistics
     running_mean: Tensor
     running_var: Tensor
 

@@ -33,6 +33,8 @@ class Times:
     least: float
     median: float
     most: float
+    gflops: float  # of a step, forward and backward
+    gbytes: float  # that its operators write
 
     @property
     def place(self) -> str:
@@ -76,4 +78,6 @@ def _times(row: Mapping[str, str]) -> Times:
         least=float(row["least"]),
         median=float(row["median"]),
         most=float(row["most"]),
+        gflops=float(row["gflops"]),
+        gbytes=float(row["gbytes"]),
     )

@@ -20,6 +20,7 @@ PARTS = (
     "schedule",
     "callbacks",
     "tune",
+    "micro_batch",
 )
 
 
@@ -55,11 +56,14 @@ USES = {
     "compute.budget.parameters": Use.budget,
     "compute.budget.flops": Use.budget,
     "processes": Use.row,
+    "micro_batch": Use.row,
     "pretrain.name": Use.row,
     "tune.name": Use.row,
     "machine.device": Use.machine,
     "machine.threads": Use.machine,
     "machine.processes": Use.machine,
+    "machine.micro_batch": Use.machine,
+    "machine.checkpointing": Use.machine,
 }
 
 

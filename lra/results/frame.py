@@ -90,6 +90,9 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
         yield f"attention.{option}", str(value) if isinstance(value, list) else value
     yield "pretrain.name", record.get("settings.pretrain.name", "none")
     yield "tune.name", record.get("settings.tune.name", "none")
+    for fact in ("micro_batch", "checkpointing"):
+        yield f"machine.{fact}", record.get(f"machine.{fact}") or "none"
+    yield "micro_batch", record.get("settings.micro_batch") or "none"
     yield "processes", record.get("settings.processes") or "none"
     for name in CHOSEN:
         yield name, spelt(record.get(f"settings.{name}"))

@@ -303,6 +303,7 @@ class TrainingRecord(RunRecord):
     known: ClassVar = {
         *("task", "attention", "model", "protocol", "steps_share", "precision", "metrics"),
         *("processes", "pretrain", "optimizer", "schedule", "callbacks", "debug", "tune"),
+        "micro_batch",
     }
 
     kind: Literal["training"]

@@ -30,7 +30,11 @@ ERRORS = {
 
 
 # Settings of earlier versions, and what they are called now.
-RENAMED = {"budget": "the share of a protocol's steps is steps_share now, as steps_share=0.1"}
+RENAMED = {
+    "budget": "the share of a protocol's steps is steps_share now, as steps_share=0.1",
+    "trainer.accumulate_grad_batches": "trainer.micro_batch=8 computes the gradients of the "
+    "protocol's batch from 8 examples at a time",
+}
 
 
 def errors_of_settings() -> tuple[type[Exception], ...]:

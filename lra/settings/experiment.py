@@ -25,7 +25,7 @@ SCHEMA_VERSION = 2  # of the settings and of result.json
 # Keys of model and protocol from which a task's row was taken; the rows themselves do not decide.
 LOOKED_UP = ("tasks", "methods", "sizes_of", "preset")
 # What a run has only where somebody chose it: the identity of all other runs does not know of it.
-CHOSEN = ("optimizer", "schedule", "callbacks", "debug", "tune")
+CHOSEN = ("optimizer", "schedule", "callbacks", "debug", "tune", "micro_batch")
 
 
 @dataclass(frozen=True)

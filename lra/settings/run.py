@@ -37,6 +37,7 @@ class Run:
     data_dir: str = field(metadata=limits.FOLDER)
     runs_dir: str = field(metadata=limits.FOLDER)
     rerun: bool  # repeat a finished run, in a folder of its own
+    shard: str | None  # which part of a sweep, such as 3/64 (lra/sweeps/shard.py)
     # Of a run that crashes or is killed, within a sweep
     retries: int = field(metadata=limits.WHOLE)
     # A run that takes longer stops with a checkpoint
@@ -51,6 +52,20 @@ class Run:
     def processes(self) -> int:
         devices = self.trainer.devices
         return self.trainer.num_nodes * (len(devices) if isinstance(devices, list) else devices)
+
+    @property
+    def in_pieces(self) -> int | None:
+        """How many examples pass at once where a process takes its batch in pieces."""
+        size, share = self.trainer.micro_batch, self.protocol.recipe.batch // self.processes
+        return size if size is not None and size < share else None
+
+    @property
+    def draws(self) -> bool:
+        """Whether a forward pass in training draws numbers, so that pieces draw others."""
+        import luna  # not before: it imports torch
+
+        dropped = self.model.dropout or self.model.attention_dropout
+        return bool(dropped) or luna.get(self.attention["name"]).declared.draws
 
     @property
     def experiment(self) -> Experiment:
@@ -81,6 +96,7 @@ class Run:
             "schedule": self.schedule,
             "callbacks": moving,
             "debug": asdict(self.debug) if self.debug else None,
+            "micro_batch": self.in_pieces if self.in_pieces and self.draws else None,
             "tune": asdict(self.tune) if self.tune.name is not Tuned.none else None,
         }
         return {group: value for group, value in facts.items() if value}

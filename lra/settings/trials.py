@@ -15,7 +15,14 @@ from lra.base.errors import UserError
 from lra.settings.compose import check_settings
 from lra.settings.run import Run
 
-CHANGED = ("tune", "seed", "steps_share", "rerun", "limit_minutes")  # by a trial, and its rate
+CHANGED = (
+    "tune",
+    "seed",
+    "steps_share",
+    "rerun",
+    "limit_minutes",
+    "shard",
+)  # by a trial, and its rate
 CHANGED_IN_PYTHON = (
     "tune=lr makes its trials of the words of a run, and this one was changed in Python: give "
     "every setting to lra.compose"
@@ -35,7 +42,8 @@ def _trials(
     given: str, steps_share: float, rates: tuple[float, ...], seeds: tuple[int, ...]
 ) -> list[Run]:
     """Composing takes a tenth of a second, and a sweep asks for each of its runs."""
-    shared = json.loads(given) | {"tune": {"name": "none"}, "rerun": False, "limit_minutes": None}
+    shared = json.loads(given) | {"tune": {"name": "none"}, "rerun": False}
+    shared |= {"limit_minutes": None, "shard": None}
     shared["steps_share"] = steps_share
     return [
         check_settings(_changed(shared, {"seed": seed, _setting_of_rate(shared): rate}))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import hydra
 from hydra.types import RunMode
@@ -19,6 +20,7 @@ from lra.base import hydras
 from lra.base.errors import UserError
 from lra.settings.search_path import initialised
 from lra.sweeps.check import check_sweep
+from lra.sweeps.resources import of_jobs
 from lra.sweeps.status import jobs
 
 SLURM = "hydra_plugins.lra_launchers.SlurmLauncher"
@@ -47,7 +49,8 @@ def show_script(words: Sequence[str], *, multirun: bool) -> None:
         if not (multirun or settings.mode is RunMode.MULTIRUN):
             raise UserError("without -m the run is done here, not by SLURM: add -m")
         check_sweep(words)
-        script = script_of(settings.launcher, listed)
+        asked = of_jobs(listed, lambda job: hydra.compose("train", job).trainer)
+        script = script_of(settings.launcher, listed, (asked, settings.overrides.hydra))
     common = set.intersection(*map(set, listed)) if len(listed) > 1 else set()
     for i, job in enumerate(listed):
         print(f"#{i} {' '.join(word for word in job if word not in common)}", file=sys.stderr)
@@ -59,7 +62,9 @@ def show_script(words: Sequence[str], *, multirun: bool) -> None:
     print(script)
 
 
-def script_of(launcher: DictConfig, jobs: Sequence[Sequence[str]]) -> str:
+def script_of(
+    launcher: DictConfig, jobs: Sequence[Sequence[str]], asked: tuple[Any, Sequence[str]]
+) -> str:
     """Submit jobs to our sbatch, and return the script that it was given.
 
     submitit writes into a temporary folder, at the path that its files would have: into
@@ -81,6 +86,8 @@ def script_of(launcher: DictConfig, jobs: Sequence[Sequence[str]]) -> str:
         # Nothing else on PATH: a true sbatch must not be found behind ours.
         with environment_variables(PATH=programs):
             place_there = {"submitit_folder": f"{folder}{place}"}
-            hydras.instantiate(launcher, **place_there).submit([*enumerate(jobs)])
+            made = hydras.instantiate(launcher, **place_there)
+            made.ask_for(*asked)
+            made.submit([*enumerate(jobs)])
         given = Path((programs / "given").read_text(encoding="utf-8").rstrip("\n"))
         return given.read_text(encoding="utf-8").replace(folder, "")

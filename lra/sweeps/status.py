@@ -18,6 +18,7 @@ from lra.base.disk import is_running, read_json
 from lra.base.errors import UserError, printable, readable
 from lra.runs.folder import DEBUG, PHASE_ONE, RESULT, read_metrics, read_result, score_of
 from lra.runs.trials import find_settled
+from lra.sweeps.shard import KEY, is_own
 
 FRESH = 15.0  # seconds; a run whose status is younger than this is running
 ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
@@ -171,4 +172,5 @@ def jobs(words: Sequence[str], *, multirun: bool = True) -> Iterator[list[str]]:
         else:
             values = [override.get_value_element_as_str()]
         axes[key] = [f"{key}={value}" for value in values]
-    yield from map(list, itertools.product(*axes.values()))
+    every = itertools.product(*axes.values())
+    yield from (list(job) for i, job in enumerate(every) if is_own(composed.get(KEY), i))

@@ -34,6 +34,7 @@ from omegaconf import DictConfig, OmegaConf
 from lra.base import groups
 from lra.base.disk import read_json, write_atomically, write_json
 from lra.base.errors import UserError, first_line
+from lra.base.parent import is_first
 from lra.runs.folder import LOCKED, read_result, writing
 from lra.runs.search import other_source
 from lra.runs.trials import find_settled
@@ -49,6 +50,7 @@ from lra.settings.compose import check_settings
 from lra.settings.errors import guard
 from lra.settings.run import Run
 from lra.sweeps.check import check_sweep
+from lra.sweeps.shard import KEY, is_own, without_shard
 
 # What runs are forked from. multiprocessing wants its name, and an import here would take torch.
 FORKED = "lra.sweeps.forked"
@@ -57,7 +59,8 @@ GRACE = 60.0  # seconds for a run to write its checkpoint after it is asked to s
 RECORD = "record: "  # begins the last line of a finished run
 # In the output of a run: a sentence of ours, or the first line of an exception's message.
 PROBLEM = re.compile(r"error: (.+)|(interrupted .+|[\w.]*(?:Error|Exception|Interrupt)\b.*)")
-STATES = ("done", "finished before", "running elsewhere", "failed")
+OF_OTHERS = "of other shards"
+STATES = ("done", "finished before", "running elsewhere", OF_OTHERS, "failed")
 
 
 @dataclasses.dataclass
@@ -76,7 +79,10 @@ def job(cfg: DictConfig) -> float:
     for source in hydra.runtime.config_sources:
         if source.provider == groups.PROVIDER:  # a worker may not have the variable
             os.environ[groups.VARIABLE] = source.path
-    words = given_words()
+    words = without_shard(given_words())
+    if not is_own(cfg.get(KEY), hydra.job.num):
+        write_outcome(cfg, hydra.sweep.dir, hydra.job.num, Outcome(words, OF_OTHERS))
+        return 0.0
     try:
         outcome = attempt(check_settings(cfg), words, f"#{hydra.job.num}")
     except UserError as error:
@@ -84,7 +90,10 @@ def job(cfg: DictConfig) -> float:
     except Exception as error:  # a bug, or submitit's warning that SLURM's limit is near
         traceback.print_exc()
         outcome = Outcome(words, "failed", f"{type(error).__name__}: {first_line(error)}")
-    write_outcome(cfg, hydra.sweep.dir, hydra.job.num, outcome)
+    if is_first():
+        write_outcome(cfg, hydra.sweep.dir, hydra.job.num, outcome)
+    elif outcome.state == "failed":  # the first process waits for this one: SLURM ends it
+        os._exit(1)
     return outcome.score
 
 
@@ -100,8 +109,11 @@ def attempt(run: Run, words: list[str], label: str) -> Outcome:
         score, other = _to_maximise(result), bool(other_source(folder))
         return Outcome(words, "finished before", score=score, other_code=other)
     reason = ""
-    for _ in range(run.retries + 1):
+    several = int(os.environ.get("SLURM_NTASKS", 1)) > 1  # which would try at different times
+    for _ in range(1 if several else run.retries + 1):
         code, lines = run_alone(run, words, label)
+        if code == 0 and not is_first():
+            return Outcome(words, "done")
         if code == 0:
             record = next(line for line in reversed(lines) if line.startswith(RECORD))
             result = read_result(Path(record.removeprefix(RECORD))) or {}

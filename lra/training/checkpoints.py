@@ -6,7 +6,6 @@ import contextlib
 import io
 import math
 import multiprocessing
-import os
 import signal
 import sys
 import threading
@@ -22,6 +21,7 @@ from lightning_fabric.plugins.io import TorchCheckpointIO
 from lra.base.disk import write_atomically
 from lra.base.errors import UserError, first_line
 from lra.base.packed import refuse_packed
+from lra.base.parent import is_first
 from lra.runs.folder import RunFolder, writing
 from lra.runs.search import note_other_code
 
@@ -114,7 +114,7 @@ def running(
     if folder.result() is not None:  # perhaps on a disk that can only be read
         yield Running(wanted=False, speaks=False)
         return
-    if not is_main_process():
+    if not is_first():
         try:
             with stop_at_once():
                 yield Running(speaks=False)
@@ -131,10 +131,6 @@ def running(
             run = Running()
             yield run
         folder.finish(run.facts)
-
-
-def is_main_process() -> bool:
-    return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("SLURM_PROCID", 0)) == 0
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -23,7 +23,7 @@ from lra.training.meter import Measured, Meter, of_each_process
 from lra.training.optimizer import build_optimizer, needs_closure
 from lra.training.process import random_state, reuse_memory, set_random_state
 from lra.training.schedule import build_schedule, check_rates
-from luna.base import Method
+from luna.base import Method, autocast_off
 
 FUSED_ON = {"cuda"}  # types of device whose optimiser is one kernel
 
@@ -35,6 +35,23 @@ class Asked(Protocol):
     def target(self) -> Target: ...
     @property
     def metric_names(self) -> list[str]: ...
+
+
+def pieces_of(batch: Batch, size: int, target: Target) -> list[tuple[Batch, float]]:
+    """Cut a batch into pieces of so many examples, the last of which may be smaller, each with its
+    share of what the batch scores; one that scores nothing is left out."""
+    ids, mask, labels = batch
+    starts = range(0, len(ids), size)
+    cut = [
+        Batch(ids[i : i + size], None if mask is None else mask[i : i + size], labels[i : i + size])
+        for i in starts
+    ]
+    scored = [len(piece.ids) for piece in cut]
+    if isinstance(target, Classes) and labels.ndim > 1:  # those of tokens
+        counts = [target.scored(piece.labels).sum() for piece in cut]
+        scored = torch.stack(counts).tolist()
+    both = [(piece, n / sum(scored)) for piece, n in zip(cut, scored, strict=True) if n]
+    return both or [(batch, 1.0)]
 
 
 class LRAModule(pl.LightningModule):
@@ -50,8 +67,10 @@ class LRAModule(pl.LightningModule):
         *,
         optimizer: Mapping[str, Any] = {},
         schedule: Mapping[str, Any] = {},
+        in_pieces: int | None = None,
     ):
         super().__init__()
+        self.in_pieces = in_pieces  # examples that pass at once; None: the batch
         self.network, self.recipe, self.seed = network, recipe, seed
         self.chosen = optimizer, schedule  # by `_target_`; empty where the recipe says all
         self.several_passes = False  # whether the optimiser passes through the network repeatedly
@@ -102,11 +121,37 @@ class LRAModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         first = not self.several_passes or self._begin_pass()
+        if self.in_pieces is not None:
+            return self._in_pieces(batch, self.in_pieces, first)
+        return self._loss(batch, first)
+
+    def _loss(self, batch: Batch, measured: bool) -> Tensor:
         logits = self.network(batch.ids, batch.mask)
         loss = self.target.loss(logits, batch.labels)
-        if first:
+        if measured:
             self._measure(self.meter, loss, logits, batch.labels)
         return loss
+
+    def _in_pieces(self, batch: Batch, size: int, measured: bool) -> Tensor:
+        """Add up the gradients of all pieces but the last, whose own Lightning adds: DDP sends what
+        is there by then. The loss of a piece is a mean over what it scores, so it counts by its
+        share of that. Returns the loss of the batch."""
+        optimizer, plugin = self.trainer.optimizers[0], self.trainer.precision_plugin
+        optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        *others, (piece, share) = pieces_of(batch, size, self.target)
+        for other, its_share in others:
+            loss = self._loss(other, measured) * its_share
+            total += loss.detach()
+            with autocast_off(self.device):  # in which kernels of ours would compute gradients
+                plugin.pre_backward(loss, self).backward()
+            torch.clear_autocast_cache()  # weights in half precision, whose graph is gone
+        return self._loss(piece, measured) * share + total
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Lightning calls it before its backward pass, when those of pieces are done."""
+        if self.in_pieces is None:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
 
     def _begin_pass(self) -> bool:
         """Begin a pass, and say if it is the first of its step. An optimiser such as SAM measures

@@ -17,6 +17,7 @@ from lra.metrics.metric import facts_of
 from lra.runs import environment
 from lra.runs.folder import RunFolder, read_metrics
 from lra.runs.schema import TrainingRecord, problem_of
+from lra.settings.run import Run
 from lra.training.module import LRAModule
 from lra.training.trainer import LRAData
 
@@ -52,12 +53,20 @@ def record_of(
         "steps_per_second": module.clock.steps_per_second,
         "peak_memory_mib": environment.peak_memory_mib(device),
         "evaluation": method.evaluation(device.type),
-        "machine": environment.machine(device) | {"processes": trainer.world_size},
+        "machine": environment.machine(device) | how_executed(trainer, run),
         **environment.origin(),
     }
     if (problem := problem_of(facts)) is not None:
         raise UserError(f"no table would read what this run measured: {problem}")
     return TrainingRecord.model_validate(facts).facts()
+
+
+def how_executed(trainer: pl.Trainer, run: Run) -> dict[str, Any]:
+    """What moves speed and memory, and of itself no number."""
+    facts: dict[str, Any] = {"processes": trainer.world_size}
+    if run.in_pieces:
+        facts["micro_batch"] = run.in_pieces
+    return facts | ({"checkpointing": True} if run.trainer.checkpointing else {})
 
 
 def test(

@@ -17,7 +17,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from lra.base import code
 from lra.base.config import Tuned
 from lra.base.errors import UserError, first_line
-from lra.base.parent import name_first
+from lra.base.parent import is_first, name_first
 from lra.base.targets import check_options, resolve
 from lra.compute.gate import BudgetCheck, check_budget, counting
 from lra.data.arrays import Prepared
@@ -30,7 +30,8 @@ from lra.runs.search import chosen_code, folder_of
 from lra.settings.own import arguments
 from lra.settings.run import Run
 from lra.training.callbacks import build_callbacks, forgetful
-from lra.training.checkpoints import Checkpoints, is_main_process, load_checkpoint, running
+from lra.training.checkpoints import Checkpoints, load_checkpoint, running
+from lra.training.memory import check_memory_savers, recomputed
 from lra.training.module import LRAModule
 from lra.training.optimizer import check_optimizer
 from lra.training.process import fresh_torch
@@ -60,7 +61,7 @@ def train(run: Run, command: str = "") -> Path:
         "data_dir": run.data_dir,
     }
     refuse_download(run.task, **data_of_run)  # before anything is counted
-    with counting() if is_main_process() else nullcontext():
+    with counting() if is_first() else nullcontext():
         check = check_budget(run)  # before the data: a wrong option costs no preparation
     run = check.run
     module = build(run)
@@ -71,7 +72,7 @@ def train(run: Run, command: str = "") -> Path:
     prepared.check_hashes()
     folder = folder_of(run, prepared.fingerprint, again=True)
     before = folder.result()
-    if run.processes > 1 and is_main_process():
+    if run.processes > 1 and is_first():
         name_first()
     left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
     with running(folder, seconds=left) as held:
@@ -80,7 +81,7 @@ def train(run: Run, command: str = "") -> Path:
         if held.wanted:
             found = {"command": command} | tuning
             held.facts = train_and_test(check, module, prepared, folder, found)
-    if is_main_process():
+    if is_first():
         show_result(folder, before)
     return folder.result_file
 
@@ -145,7 +146,7 @@ def begin_with(run: Run, module: LRAModule, prepared: Prepared) -> dict[str, Any
             held.facts = folder.facts() | facts_of_phase_one(run, first, folder)
     state = load_checkpoint(folder.last, folder.id)["state_dict"]
     carry({key.removeprefix("network."): value for key, value in state.items()}, module.network)
-    if is_main_process():
+    if is_first():
         print(f"phase two  begins with {folder.id}", flush=True)
     about = {"run": folder.id, "identity": folder.identity, "codes": folder.code_facts()["codes"]}
     return about | (folder.result() or {}).get("pretraining", {})
@@ -176,13 +177,19 @@ def facts_of_phase_one(run: Run, module: LRAModule, folder: RunFolder) -> dict[s
 def build(run: Run) -> LRAModule:
     """Build the run's network, initialised from its seed, inside its LightningModule."""
     torch.manual_seed(run.seed)
+    network = build_network(run)
+    if run.in_pieces or run.trainer.checkpointing:
+        check_memory_savers(run, network)
+    if run.trainer.checkpointing:
+        network.encoder.around_block = recomputed
     module = LRAModule(
-        build_network(run),
+        network,
         run.protocol.recipe,
         asked_of(run),
         run.seed,
         optimizer=run.optimizer,
         schedule=run.schedule,
+        in_pieces=run.in_pieces,
     )
     # Here a mistake in its options, or a parameter that it cannot train, costs no preparation.
     module.build_optimizer()
@@ -210,7 +217,7 @@ def fit(module: LRAModule, loaders: LRAData, folder: RunFolder) -> tuple[pl.Trai
             "train it again, or give the callback state_dict and load_state_dict, or say "
             "stateless: true in its file if it needs none"
         )
-    if forgets and is_main_process():
+    if forgets and is_first():
         print(f"note: {forgets} keeps no state: this run cannot be resumed")
     try:
         trainer = trainer_for(folder, checkpoints)

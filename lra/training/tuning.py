@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from lra.base.errors import Diverged, UserError
+from lra.base.parent import is_first
 from lra.compute.solved import solved
 from lra.runs.folder import LOCKED
 from lra.runs.search import find
 from lra.runs.trials import Outcome, outcome_of, rate_of
 from lra.settings.run import Run
 from lra.settings.trials import at_rate, refuse_without_trials, trials_of, words_of_trial
-from lra.training.checkpoints import Interrupted, is_main_process, stop_at_once
+from lra.training.checkpoints import Interrupted, stop_at_once
 
 
 def tuned(
@@ -47,7 +48,7 @@ def tuned(
     outcomes = [outcome for outcome in map(outcome_of, trials) if outcome is not None]
     chosen = rate_of(outcomes)
     steps = sum(trial.protocol.recipe.steps for trial in trials)
-    if is_main_process():
+    if is_first():
         _say(run, chosen, steps, outcomes)
     told = [outcome.fact() for outcome in outcomes]
     return at_rate(run, chosen), {"tuning": {"chosen": chosen, "steps": steps, "trials": told}}

@@ -41,6 +41,7 @@ class Informer(Redrawn):
     complexity = "O(n log(n) d)"
     profiles = ("strict", "published")
     declared = Redrawn.declared.but(
+        draws=True,
         idle=KEY_BIAS,
         holes_are_time=True,
         equivariant=False,  # the samples belong to positions

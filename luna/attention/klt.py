@@ -34,6 +34,7 @@ class KLT(Redrawn, WeightedKernelAttention):
     marker = "X"
     paper = Paper("Learning the Transformer Kernel", 2022, "https://arxiv.org/abs/2107.11864")
     complexity = "O(n m (d + e))"
+    declared = WeightedKernelAttention.declared.but(draws=True)
 
     samples: Tensor | None = None  # omega (d, m), in place of what would be drawn
 

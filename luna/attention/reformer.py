@@ -44,6 +44,7 @@ class Reformer(Redrawn):
     complexity = "O(r n c d)"
     profiles = ("strict", "published", "official")
     declared = Redrawn.declared.but(
+        draws=True,
         equivariant=False,
         exempt={"compares": "its keys are its queries"},
     )
@@ -57,7 +58,8 @@ class Reformer(Redrawn):
 
     def _traits(self) -> AttentionTraits:
         # Under official it mixes heads.
-        return self.declared.but(has_matrix=self.profile != "official")
+        official = self.profile == "official"
+        return self.declared.but(has_matrix=not official, draws=not official)
 
     @classmethod
     def projected(cls, profile: str) -> str:

@@ -37,6 +37,7 @@ class Skyformer(Attention):
     complexity = "O(n m d + n m² + m³)"
     profiles = ("strict", "published")
     declared = Attention.declared.but(
+        draws=True,
         row_stochastic=False,
         convex=False,
         equivariant=False,  # only if the landmarks move with the tokens

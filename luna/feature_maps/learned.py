@@ -128,6 +128,7 @@ class ChannelRMS(nn.Module):
     """
 
     target, eps, momentum = 0.1, 1e-6, 0.1
+    over_batch = True  # a batch in pieces, or forward twice, has another statistic
     mean_square: Tensor
     batches: Tensor
 

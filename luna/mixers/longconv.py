@@ -48,6 +48,7 @@ class LongConv(Mixer):
         equivariant=False,
         holes_are_time=True,
         bound_to_max_len=True,
+        draws=True,
     )
     rates = dict.fromkeys(("K*",), Rate(highest=1e-3, decay=False))
 
@@ -72,6 +73,9 @@ class LongConv(Mixer):
             self.K_back = nn.Parameter(drawn(init, E, L)[:, 1:].detach())  # a token has one lag 0
         self.d = nn.Parameter(torch.randn(E))
         self.outward = output_map(output, E)
+
+    def _traits(self) -> Traits:
+        return self.declared.but(draws=self.kernel_dropout > 0)
 
     def kernel(self, K: Tensor, n: int) -> Tensor:
         """k (E, n) of its first n lags, 0 where there are fewer."""

@@ -81,6 +81,7 @@ CHECKS: tuple[Check, ...] = (
     Check("float32", numbers.float32),
     Check("extreme", numbers.extreme),
     Check("eval", states.evaluation),
+    Check("draws", states.draws),
     Check("seed", states.seed),
     Check("state", states.state),
     Check("copy", states.deep_copy),

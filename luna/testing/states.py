@@ -18,6 +18,7 @@ from luna.qkv import Style
 from luna.registry import options
 from luna.testing.cases import Case, hold, mask_of
 from luna.testing.memory import Sizes
+from luna.testing.numbers import random_state
 from luna.testing.subject import Subject
 
 # Words of every method: an option of the same name would never be given to its method.
@@ -39,6 +40,20 @@ def evaluation(subject: Subject) -> None:
     hold(torch.equal(subject.run(method, given, m), again), "two evaluations differ")
     if not list(method.buffers()):  # a buffer may follow training: a redraw, a running average
         hold(torch.equal(first, again), "an evaluation after training steps differs from before")
+
+
+def draws(subject: Subject) -> None:
+    """What draws in training says so, since who trains a batch in pieces asks. It need not draw in
+    every call: a few tokens may do without."""
+    method = subject.build(dropout=0.0)
+    states = []
+    for runs in (False, True):
+        if runs:
+            subject.run(method.train(), subject.inputs(), mask_of("prefix"))
+        found = {"torch": torch.get_rng_state()} | (random_state(method) or {})
+        states.append({name: state.tolist() for name, state in found.items()})
+    drawn = states[0] != states[1]
+    hold(method.traits().draws or not drawn, "a call in training draws: declare draws=True")
 
 
 def seed(subject: Subject) -> None:

@@ -10,7 +10,10 @@ import pandas as pd
 
 import lra
 from lra.base.disk import write_atomically
+from lra.compute.count import count_run
+from lra.compute.traffic import bytes_of_step
 from lra.reference.times import FILE
+from lra.settings.experiment import read_experiment
 
 SAME = {
     "task": "task",
@@ -31,11 +34,21 @@ def times(runs: pd.DataFrame) -> pd.DataFrame:
     seconds = 1 / trained["steps_per_second"]
     groups = seconds.groupby([trained[name] for name in SAME.values()])
     table = groups.agg(runs="size", least="min", median="median", most="max")
+    table["record"] = trained.groupby([*SAME.values()])["record"].first()
     return table.reset_index()
 
 
+def work(record: lra.Record) -> tuple[float, float]:
+    """What a step computes and writes, in billions, counted of the record's settings."""
+    run = read_experiment(record["settings"], record["seed"])
+    flops = count_run(run).training_flops * run.protocol.recipe.batch
+    return flops / 1e9, bytes_of_step(run) / 1e9
+
+
 def text(runs: pd.DataFrame) -> str:
-    return times(runs).to_csv(index=False, float_format="%.3g", lineterminator="\n")
+    table = times(runs)
+    table["gflops"], table["gbytes"] = zip(*map(work, table.pop("record")), strict=True)
+    return table.to_csv(index=False, float_format="%.3g", lineterminator="\n")
 
 
 if __name__ == "__main__":

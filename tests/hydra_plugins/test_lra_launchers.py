@@ -76,6 +76,9 @@ def test_a_job_that_submitit_loses_is_lost_alone(tmp_path, monkeypatch):
     assert launcher.launch([], 0) == []
 
 
+ONE_GPU = {"nodes": 1, "tasks_per_node": 1, "gpus_per_node": 1}, ()
+
+
 @pytest.fixture
 def submitted(tmp_path, monkeypatch) -> Path:
     """Where an sbatch keeps the script that it is given; it starts nothing."""
@@ -105,7 +108,9 @@ def test_what_slurm_is_asked_for(tmp_path, submitted, monkeypatch):
     assert settings["_target_"] == SLURM
     more = {"setup": ["module load cuda"], "additional_parameters": {"mail-user": "me@here"}}
     settings.merge_with(more)
-    hydras.instantiate(settings).submit([*enumerate(JOBS)])
+    launcher = hydras.instantiate(settings)
+    launcher.ask_for(*ONE_GPU)
+    launcher.submit([*enumerate(JOBS)])
     asked = submitted.read_text(encoding="utf-8").splitlines()
     for line in (
         "gpus-per-node=1",
@@ -124,10 +129,11 @@ def test_what_slurm_is_asked_for(tmp_path, submitted, monkeypatch):
     assert "module load cuda" in asked
 
 
-def test_jobs_that_slurm_does_not_take_are_one_sentence(tmp_path, submitted):
+def test_jobs_that_slurm_does_not_take_are_one_sentence(tmp_path, submitted, monkeypatch):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     slurm = hydras.instantiate(settings_of_slurm(tmp_path))
     slurm.config = config(tmp_path)
+    monkeypatch.setattr(slurm, "asked", lambda _: ONE_GPU)
     sbatch = submitted.with_name("sbatch")
     sbatch.write_text("#!/bin/sh\necho sbatch: error: invalid partition: gpu >&2\nexit 1\n")
     with pytest.raises(UserError, match=r"^no job was submitted: sbatch: error: invalid partition"):
@@ -142,11 +148,13 @@ def test_the_script_of_a_dry_run_is_the_one_that_sbatch_gets(tmp_path, submitted
     """Of one job, and of an array."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     settings, before = settings_of_slurm(tmp_path), os.environ["PATH"]
-    dry = script_of(settings, JOBS[:number])
+    dry = script_of(settings, JOBS[:number], ONE_GPU)
     assert os.environ["PATH"] == before
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
     assert not submitted.exists(), "the sbatch of this machine was not asked"
-    hydras.instantiate(settings).submit([*enumerate(JOBS[:number])])
+    launcher = hydras.instantiate(settings)
+    launcher.ask_for(*ONE_GPU)
+    launcher.submit([*enumerate(JOBS[:number])])
     assert submitted.read_text(encoding="utf-8") == dry
     assert f"'{tmp_path}/my runs/" in dry
     assert ("--array=0-2" in dry) is (number == 3)
@@ -157,7 +165,7 @@ def test_a_dry_run_needs_a_folder_whose_programs_may_run(tmp_path, submitted, mo
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     monkeypatch.setattr(Path, "chmod", lambda *_: None)
     with pytest.raises(UserError, match=r"set TMPDIR to a folder that may$"):
-        script_of(settings_of_slurm(tmp_path), JOBS)
+        script_of(settings_of_slurm(tmp_path), JOBS, ONE_GPU)
     assert not submitted.exists()
 
 

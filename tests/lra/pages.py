@@ -53,6 +53,7 @@ COMPOSED = {
     "lra train -m": "a process for each job; tests/lra/sweeps/test_sweep.py runs sweeps",
     "python train.py -m": "the same",
     "lra train task=pathx attention=luna trainer=ddp": "needs four GPUs",
+    "lra train task=text attention=softmax trainer=gpu": "needs a GPU",
     "torchrun ": "the same",
     "srun ": "needs SLURM",
 }
@@ -68,6 +69,7 @@ PARSED = {
     "lra figures curves": "needs runs; tests/lra/figures/test_steps.py",
     "lra figures channels RUN --texts": "the same",
     "lra predict RUN prompt.txt": "needs a run of bytes; tests/lra/data/test_bytes.py",
+    "lra leaderboard": "trains for a day; tests/lra/bench/test_board.py",
     "lra plan": "measures in processes of its own; tests/lra/bench/test_plan.py",
     "lra records submit": "needs runs that are not there yet; tests/lra/results/test_submit.py",
     "lra table --page": "needs records; tests/lra/report/test_commands.py",

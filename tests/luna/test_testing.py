@@ -36,6 +36,7 @@ WRONG = [
     (wrong.Detached, "gradients", "a gradient is wrong or detached"),
     (wrong.DeadProjection, "dead_weight", "of qkv.weight.q have no gradient"),
     (wrong.HiddenState, "state", "is not in the state dict"),
+    (wrong.DrawsUnsaid, "draws", "declare draws=True"),
     (wrong.AnotherShape, "mixer", "must give hidden states of the shape of x"),
     (wrong.OtherShapesWhenCausal, "causal", "takes a part of the other's parameters"),
     (wrong.TakesASettingsName, "facts", "its option gate is a setting of every method"),

@@ -146,6 +146,16 @@ class HiddenState(Values):
         return v if self.seen is None else v * (1 + self.seen)
 
 
+class DrawsUnsaid(Values):
+    """New noise in each call of training."""
+
+    declared = AVERAGE.but(has_matrix=False, convex=False, row_stochastic=False)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
+        noise = torch.rand((), generator=self.generator("cpu"))
+        return v * (1 + noise) if self.training else v
+
+
 class DecaysInHoles(Mixer):
     """A recurrence whose state decays at padding too, and that calls it no time."""
 

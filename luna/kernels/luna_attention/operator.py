@@ -117,11 +117,12 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, grad: Tensor, *_):
-    arguments = grad, *ctx.saved_tensors, *ctx.options
-    q, k, v, *_ = ctx.saved_tensors
+    saved = ctx.saved_tensors  # once: what computes activations again allows no more
+    arguments = grad, *saved, *ctx.options
+    q, k, v, *_ = saved
     if is_unseen(grad, q) and not torch.is_grad_enabled():
         of_inputs = gradients_like(q, k, v)
-        W, bias, _, table = ctx.saved_tensors[4:8]
+        W, bias, _, table = saved[4:8]
         maps = _like(W, bias, table)
         _compute_backward(arguments, (*of_inputs, *maps))
     else:

@@ -12,8 +12,8 @@ from lra.reference.times import Times, Work
 from lra.settings.compose import Run
 
 WORK = Work("listops", "luna", "linear", layers=1, width=16, batch=8)
-CPU = Times("a CPU", 1, 3, 0.1, 0.125, 0.5)
-GPU = Times("NVIDIA H100", 4, 1, 0.01, 0.01, 0.01)
+CPU = Times("a CPU", 1, 3, 0.1, 0.125, 0.5, 1.0, 1.0)
+GPU = Times("NVIDIA H100", 4, 1, 0.01, 0.01, 0.01, 1.0, 1.0)
 
 
 @pytest.fixture

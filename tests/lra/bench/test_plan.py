@@ -170,23 +170,26 @@ def shown(out: str) -> dict[str, str]:
 def test_when_the_time_is_up_the_plan_says_what_is_known(
     overrides: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """One in full, one after its second step, one not begun."""
+    """A first step of all that have one, then one in full, one again in part, one not at all: it is
+    estimated from the others."""
     words = [w for w in overrides if not w.startswith("attention=")]
-    stopped(monkeypatch, [WHOLE, [SIZES, {"start": 10.0}, {"step": 3.0}]], plan.Stopped)
+    part: list[dict[str, float]] = [SIZES, {"start": 10.0}, {"step": 3.0}]
+    stopped(monkeypatch, [part, part, [SIZES], WHOLE, part], plan.Stopped)
     # Settings may stand on both sides of an option.
-    assert main(["plan", "-m", METHODS, "--minutes", "9.5", *words]) == 0
+    assert main(["plan", "-m", METHODS, "--minutes", "20", *words]) == 0
     out, err = capsys.readouterr()
-    assert "stopped after 9.5 minutes" in err
+    assert "stopped after 20 minutes" in err
+    order = re.findall(r"measuring (\d) of 3", err)
+    assert order == ["1", "2", "3", "1", "2"]
     # 10 + 30 * 2 + (3 * 4 + 2 * 2) * 0.5, and 10 + 30 * 3 without evaluations.
-    assert shown(out) == {
-        "linear": "1 30 2 s 0:01:18 100 all",
-        "uniform": "1 30 3 s over 0:01:40 unknown 1 step",
-        "softmax": "1 30 unknown unknown unknown nothing",
-    }
-    assert (
-        "over 0:02:58 for 3 runs, 1 at once; the time of 1 of them is unknown and not in it" in out
-    )
+    lines = shown(out)
+    assert lines["linear"] == "1 30 2 s 0:01:18 100 all"
+    assert lines["uniform"] == "1 30 3 s over 0:01:40 unknown 2 steps"
+    assert re.fullmatch(r"1 30 ~[\d.]+ s ~\d:\d\d:\d\d unknown estimated", lines["softmax"])
+    assert "over " in out.splitlines()[4]
+    assert "for 3 runs, 1 at once" in out
     assert "up to 100 of 1,000 MiB, of the runs that were measured" in out
+    assert re.search(r"~ estimated by counted FLOPs and bytes .* within ×\d\.\d in 9 of 10", out)
 
 
 def test_a_step_that_did_not_end_is_a_bound(
@@ -274,12 +277,45 @@ def test_ctrl_c_prints_the_plan(program: list[str], overrides: list[str]):
     table = shown(out[out.index("runs like") :])
     assert table["linear"].endswith(" all")
     assert not table["uniform"].endswith(" all")
-    assert "over " in out
+    assert "over " in out or "~" in out
     for _ in range(100):  # Python's own tracker of resources takes a moment to end
         if not exists(running.pid):
             break
         time.sleep(0.1)
     assert not exists(running.pid), "a process goes on"
+
+
+def test_a_device_that_is_not_there_is_refused_at_once(
+    overrides: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(plan, "in_new_process", lambda *_: pytest.fail("it measures"))
+    words = [w for w in overrides if w != "trainer=cpu"]
+    assert main(["plan", *words, "trainer.accelerator=gpu", "--minutes", "1"]) == 2
+    assert "torch can use 0: trainer=cpu, or fewer devices; --device" in capsys.readouterr().err
+
+
+def test_a_named_device_needs_no_measurement(
+    overrides: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(plan, "in_new_process", lambda *_: pytest.fail("it measures"))
+    words = [w for w in overrides if not w.startswith(("attention=", "trainer=cpu"))]
+    asked = ["plan", "-m", METHODS, *words, "seed=1,2", "trainer.accelerator=gpu"]
+    assert main([*asked, "trainer.devices=1", "--device", "h100", "--price", "2"]) == 0
+    one = capsys.readouterr().out
+    assert len(re.findall("unknown estimated", one)) == 3
+    [(hours, price)] = re.findall(
+        r"~(\S+) hours of one NVIDIA H100.*an hour (\S+), for 6 runs", one
+    )
+    assert float(price) == pytest.approx(2 * float(hours), rel=0.01)
+    assert main([*asked, "trainer.devices=2", "--device", "h100"]) == 0
+    assert "an hour" not in capsys.readouterr().out, "no price of its own"
+    for wrong, sentence in (
+        (["--device", "abacus"], "--device abacus is not known"),
+        (["--device", "Intel"], "--device Intel names several"),
+        (["--price", "2"], "--price is of an hour of --device"),
+    ):
+        assert main([*asked, *wrong]) == 2
+        assert sentence in capsys.readouterr().err
 
 
 def test_without_words_there_is_nothing_to_plan(capsys: pytest.CaptureFixture[str]):

@@ -28,7 +28,12 @@ def test_a_dry_run_prints_the_script_and_leaves_nothing(
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     caplog.set_level("INFO")  # as Hydra's own logging
     monkeypatch.setenv("PATH", str(tmp_path))  # with neither srun nor sbatch
-    more = [SLURM, "hydra.launcher.partition=short", "hydra.launcher.array_parallelism=2"]
+    more = [
+        SLURM,
+        "trainer=gpu",
+        "hydra.launcher.partition=short",
+        "hydra.launcher.array_parallelism=2",
+    ]
     assert main(["train", "-m", *words, *more, "attention=luna,linear", "seed=1,2", "--dry"]) == 0
     script, jobs = capsys.readouterr()
     for line in (
@@ -57,12 +62,56 @@ def test_a_dry_run_prints_the_script_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
+    ("more", "lines"),
+    [
+        (["trainer=gpu"], ["nodes=1", "ntasks-per-node=1", "gpus-per-node=1"]),
+        (
+            ["trainer=gpu", "trainer.strategy=ddp", "trainer.devices=4", "trainer.num_nodes=2"],
+            ["nodes=2", "ntasks-per-node=4", "gpus-per-node=4"],
+        ),
+        (["trainer=gpu", "trainer.devices=[1,3]"], ["ntasks-per-node=2", "gpus-per-node=2"]),
+        (["trainer=cpu", "trainer.devices=2"], ["ntasks-per-node=2"]),
+        (
+            ["trainer=gpu", "trainer.devices=2", "hydra.launcher.gres=gpu:a100:2"],
+            ["ntasks-per-node=2", "gres=gpu:a100:2"],
+        ),
+    ],
+)
+def test_the_trainer_decides_what_a_job_asks_for(
+    words: list[str], capsys: Capture, more: list[str], lines: list[str]
+):
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    assert main(["train", "--dry", "-m", *words, SLURM, "attention=luna", "seed=1,2", *more]) == 0
+    script = capsys.readouterr().out
+    for line in lines:
+        assert f"\n#SBATCH --{line}\n" in script
+    asked = any(line.startswith("gpus-per-node") for line in lines)
+    assert asked == ("gpus-per-node" in script)
+    assert ("--kill-on-bad-exit=1" in script) == ("ntasks-per-node=1" not in lines)
+
+
+@pytest.mark.parametrize(
     ("more", "sentence"),
     [
         (["-m", "seed=1,2"], "script of a sweep on SLURM: add hydra/launcher=slurm"),
         (["-m", "seed=1,2", "hydra/launcher=laptop"], "add hydra/launcher=slurm"),
         ([SLURM], "without -m the run is done here, not by SLURM: add -m"),
         (["-m", SLURM, "attention=lunar"], "did you mean luna"),
+        (
+            ["-m", SLURM, "trainer.devices=4", "hydra.launcher.gpus_per_node=2"],
+            "hydra.launcher.gpus_per_node=2 contradicts trainer.devices",
+        ),
+        (
+            ["-m", SLURM, "trainer.devices=4", "hydra.launcher.tasks_per_node=1"],
+            "hydra.launcher.tasks_per_node=1 contradicts trainer.devices",
+        ),
+        (["-m", SLURM, "trainer=gpu", "hydra.launcher.nodes=2"], "contradicts trainer.num_nodes"),
+        (["-m", SLURM, "trainer=cpu", "hydra.launcher.gpus_per_node=1"], "by which it is 0"),
+        (
+            ["-m", SLURM, "trainer=gpu", "trainer.devices=2", "hydra.launcher.gres=gpu:1"],
+            "hydra.launcher.gres=gpu:1 contradicts",
+        ),
+        (["-m", SLURM, "trainer.devices=1,2"], "start one sweep for each"),
         (["-m", SLURM, "seed=1,-2"], "seed=-2 is out of range"),
         (["-m", SLURM, "attention = luna"], "write key=value, without spaces"),
         ([SLURM, "--cfg", "job"], "for the settings of lra train, and not for --cfg"),

@@ -32,7 +32,7 @@ from lra.sweeps import sweep
 from lra.sweeps.sweep import Outcome, Summary, attempt
 from lra.training.run import train
 
-from ..conftest import command
+from ..conftest import command, start
 from . import slurm
 
 SHORT = ("protocol.recipe.steps=2", "protocol.evaluation.every=2")
@@ -161,6 +161,55 @@ def test_a_job_that_slurm_loses_takes_no_other_with_it(overrides, tmp_path, monk
     assert "sweep of 2: 1 done, 1 failed" in done.stdout
     assert "  failed  seed=2: job 7_1 left no result (NODE_FAIL): " in done.stdout
     assert len(list(tmp_path.rglob("result.json"))) == 1
+
+
+def process_of_rank(rank: int, place: Path) -> int | None:
+    """The run of a task of SLURM, which its server of forks has started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_text().split("\0")
+            given = (folder / "environ").read_text().split("\0")
+        except OSError:  # it has ended, or is somebody else's
+            continue
+        of_task = "submitit.core._submit" in words and f"SLURM_PROCID={rank}" in given
+        if of_task and any(str(place) in word for word in words):
+            below = [int(folder.name)]
+            for pid in below:
+                children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                below += map(int, children)
+            return below[-1]
+    return None
+
+
+@pytest.mark.rest
+def test_a_run_of_two_processes_on_slurm_is_killed_and_goes_on(
+    overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """SLURM starts a process for each device; one is killed in the middle, so the job fails as a
+    whole, and the same command ends it."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    slurm.install(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    two = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2")
+    steps = ("protocol.recipe.steps=600", "protocol.evaluation.every=300")
+    words = ("train.py", "-m", *overrides, "hydra/launcher=slurm", *two, *steps, "seed=1")
+    first = start(*words)
+    while not [*tmp_path.rglob("last.ckpt")] and first.poll() is None:
+        time.sleep(0.05)
+    pid = process_of_rank(1, tmp_path)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    said = first.communicate(timeout=200)[0]
+    assert first.returncode == 1, said
+    assert "sweep of 1: 1 failed" in said
+    assert not [*tmp_path.rglob("result.json")]
+    again = command(*words)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "sweep of 1: 1 done" in again.stdout
+    [result] = tmp_path.rglob("result.json")
+    assert read_json(result)["machine"]["processes"] == 2
+    logs = [log.read_text() for log in tmp_path.rglob("*_log.out")]
+    assert any("resuming at step" in log for log in logs)
 
 
 def test_what_runs_are_forked_from_exists():
