@@ -65,7 +65,8 @@ FAMILIES = (
     ),
     Family(
         "delta rule",
-        "A state is a matrix in which each token replaces what stood under its key.",
+        "A state is a matrix in which each token replaces what stood under its key; in mesa the "
+        "matrix is the best for all tokens.",
         INDIGO,
     ),
     Family(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from luna.base import Attention, LunaError, Mixer, Paper, Place, Slot, register
     from luna.convert import convert as linearize
+    from luna.drop_in import torch_attention
     from luna.registry import build, get, mixer, names, options
 
 __version__ = "0.1.0"
@@ -36,9 +37,11 @@ __all__ = [
     "names",
     "options",
     "register",
+    "torch_attention",
 ]
 
-_OF_REGISTRY = ("build", "get", "mixer", "names", "options")
+_PLACES = dict.fromkeys(("build", "get", "mixer", "names", "options"), "luna.registry")
+_PLACES["torch_attention"] = "luna.drop_in"
 
 
 def __getattr__(name: str) -> Any:
@@ -47,8 +50,7 @@ def __getattr__(name: str) -> Any:
 
         return convert
     if name in __all__:
-        module = "luna.registry" if name in _OF_REGISTRY else "luna.base"
-        return getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(_PLACES.get(name, "luna.base")), name)
     if importlib.util.find_spec(f"luna.{name}"):  # such as luna.registry
         return importlib.import_module(f"luna.{name}")
     raise AttributeError(f"module 'luna' has no attribute {name!r}")

@@ -1,17 +1,20 @@
 """The delta rule, in chunks: a state that forgets, reads what it holds under a key, and writes the
 difference to what it should hold.
 
-    S_i = e^(g_i) S_(i-1) + beta_i k_i (v_i - e^(g_i) S_(i-1)^T k_i)^T     o_i = S_i^T q_i
+    S_i = e^(g_i) S_(i-1) + k_i (w_i - (e^(g_i) S_(i-1))^T r_i)^T     o_i = S_i^T q_i     g_i <= 0
 
-with g_i <= 0, one number for all features. Tokens with beta = g = 0, such as padding, are as if
-they were not there. Within a chunk the corrections of its tokens depend on each other like unknowns
-of a triangular system, one token a row (Yang et al. 2024, https://arxiv.org/abs/2406.06484; with
-decay https://arxiv.org/abs/2412.06464):
+g is one number for all features, or one for each. r_i, what is read, and w_i, what is written, are
+beta_i k_i and beta_i v_i of one strength beta, or of gates apart: one of what is erased, one of
+what is written. Tokens with r = w = g = 0, such as padding, are as if they were not there. Within a
+chunk the corrections of its tokens depend on each other like unknowns of a triangular system, one
+token a row (Yang et al. 2024, https://arxiv.org/abs/2406.06484; with decay
+https://arxiv.org/abs/2412.06464, of each feature https://arxiv.org/abs/2510.26692):
 
-    T = I + stril(diag(beta) (k k^T) * L)     L_ij = exp(g_(j+1) + ... + g_i)
-    [U W] = T^-1 [beta v, beta e^G k]         G_i = g_1 + ... + g_i
-    w = U - W S                               what each token writes, S being the state before
-    o = e^G q S + ((q k^T) * L) w             S' = e^(G_C) S + (e^(G_C - G) k)^T w
+    T_ij = 1 at j = i, sum_c r_ic k_jc exp(g_(j+1),c + ... + g_i,c) below the diagonal, else 0
+    [U W] = T^-1 [w, e^G r]           G_i = g_1 + ... + g_i
+    y = U - W S                       what each token writes, S being the state before
+    o = e^G q S + A y                 A as T, of q in place of r and with its diagonal
+    S' = e^(G_C) S + (e^(G_C - G) k)^T y
 
 Time and memory are linear in n; chunks follow each other in a loop.
 
@@ -23,9 +26,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from luna.scans import in_chunks
+from luna.scans import FLOOR, dense_weights, in_chunks, lower_weights
 
 CHUNK = 64  # tokens; no result depends on it
+TINY = 1e-6  # of squared lengths, as in the authors' kernels: a zero key stays zero
 
 
 def delta_scan(
@@ -37,55 +41,82 @@ def delta_scan(
     state: Tensor | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """The rule of one strength: `rule_scan` of v (B, H, n, e) and beta (B, H, n, 1)."""
+    return rule_scan(q, k, beta * k, beta * v, g, state, chunk)
+
+
+def rule_scan(
+    q: Tensor,
+    k: Tensor,
+    r: Tensor,
+    w: Tensor,
+    g: Tensor,
+    state: Tensor | None = None,
+    chunk: int | None = None,
+) -> tuple[Tensor, Tensor]:
     """The state S (B, H, D, e) after these tokens, which follow `state`, and o (B, H, n, e), of
-    q, k (B, H, n, D), v (B, H, n, e), beta and g (B, H, n, 1)."""
+    q, k, r (B, H, n, D), w (B, H, n, e), and g (B, H, n, 1) or (B, H, n, D). Decays of single
+    features below FLOOR count as FLOOR."""
     n = q.shape[2]
     C = min(chunk or CHUNK, n)
-    q, k, v, beta, g = (in_chunks(t, C) for t in (q, k, v, beta, g))
-    G = g.cumsum(-2)  # (B, H, m, C, 1), within chunks alone
-    U, W = corrections(k, v, beta, G)
-    A = (q @ k.mT) * decays(G)
+    g = g if g.shape[-1] == 1 else g.clamp_min(FLOOR)
+    q, k, r, w, g = (in_chunks(t, C) for t in (q, k, r, w, g))
+    G = g.cumsum(-2)  # (B, H, m, C, 1 or D), within chunks alone
+    U, W = corrections(k, r, w, G)
+    A = lower(q, k, G)
     Q, K = q * G.exp(), k * (G[..., -1:, :] - G).exp()
-    kept = G[..., -1:, :].exp()  # (B, H, m, 1, 1), of the state after a chunk
+    kept = G[..., -1:, :].exp().mT  # (B, H, m, 1 or D, 1), of the state after a chunk
 
-    S = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]) if state is None else state
+    S = q.new_zeros(*q.shape[:2], q.shape[-1], w.shape[-1]) if state is None else state
     out = []
     for c in range(q.shape[2]):
-        w = U[:, :, c] - W[:, :, c] @ S
-        out.append(Q[:, :, c] @ S + A[:, :, c] @ w)
-        S = kept[:, :, c] * S + K[:, :, c].mT @ w
+        y = U[:, :, c] - W[:, :, c] @ S
+        out.append(Q[:, :, c] @ S + A[:, :, c] @ y)
+        S = kept[:, :, c] * S + K[:, :, c].mT @ y
     return S, torch.cat(out, 2)[:, :, :n]
 
 
+def lower(q: Tensor, k: Tensor, G: Tensor) -> Tensor:
+    """The weights (..., C, C) of j <= i, 0 above the diagonal."""
+    return (q @ k.mT) * decays(G) if G.shape[-1] == 1 else lower_weights(q, k, G)
+
+
 def decays(G: Tensor) -> Tensor:
-    """L (..., C, C). No exponent is above 0, for those of later tokens are masked before the
-    exponential."""
+    """e^(G_i - G_j) (..., C, C) of j <= i. No exponent is above 0, for those of later tokens are
+    masked before the exponential."""
     later = G.new_ones(G.shape[-2], G.shape[-2], dtype=torch.bool).triu(1)
     return (G - G.mT).masked_fill(later, float("-inf")).exp()
 
 
-def system(k: Tensor, beta: Tensor, G: Tensor) -> Tensor:
-    """T - I, (..., C, C): how much each token corrects for those before it."""
-    return (beta * (k @ k.mT) * decays(G)).tril(-1)
-
-
-def corrections(k: Tensor, v: Tensor, beta: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+def corrections(k: Tensor, r: Tensor, w: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     """U (..., C, e) and W (..., C, D): what tokens write is U - W S."""
-    given = torch.cat([beta * v, beta * G.exp() * k], -1)
-    # Only what stands below the diagonal is read.
-    solved = torch.linalg.solve_triangular(
-        system(k, beta, G), given, upper=False, unitriangular=True
-    )
-    U, W = solved.split([v.shape[-1], k.shape[-1]], -1)
+    given = torch.cat([w, G.exp() * r], -1)
+    solved = solve(lower(r, k, G), given)
+    U, W = solved.split([w.shape[-1], k.shape[-1]], -1)
     return U, W
 
 
-def dense_delta(q: Tensor, k: Tensor, beta: Tensor, g: Tensor) -> Tensor:
-    """The weights (B, H, n, n) of all pairs, one direction: ((q k^T) * L) T^-1 diag(beta)."""
-    G = g.cumsum(-2)
+def solve(below: Tensor, given: Tensor) -> Tensor:
+    """T^-1 of what is given (..., C, .), with 1 on the diagonal of T, whatever stands there."""
+    return torch.linalg.solve_triangular(below.tril(-1), given, upper=False, unitriangular=True)
+
+
+def dense_delta(
+    q: Tensor, k: Tensor, beta: Tensor, g: Tensor, erase: Tensor | None = None
+) -> Tensor:
+    """The weights (B, H, n, n) of all pairs, one direction, from the definition: A T^-1 diag(beta);
+    `erase`: the strength of what is read, if it is not beta."""
+    r = (beta if erase is None else erase) * k
     n = q.shape[2]
     eye = torch.eye(n, dtype=q.dtype, device=q.device).expand(*q.shape[:2], n, n)
-    inverse = torch.linalg.solve_triangular(
-        system(k, beta, G), eye, upper=False, unitriangular=True
-    )
-    return ((q @ k.mT) * decays(G)) @ inverse * beta.mT
+    if g.shape[-1] == 1:
+        L = decays(g.cumsum(-2))
+        A, below = (q @ k.mT) * L, (r @ k.mT) * L
+    else:
+        A, below = dense_weights(q, k, g), dense_weights(r, k, g)
+    return A @ solve(below, eye) * beta.mT
+
+
+def unit(t: Tensor) -> Tensor:
+    """Rows of length 1; a row of 0 stays 0."""
+    return t * (t.square().sum(-1, keepdim=True) + TINY).rsqrt()

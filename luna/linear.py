@@ -118,8 +118,7 @@ class KernelAttention(StreamingAttention):
             out, divisor = rms_norm(N, self.gain, least, of_all_heads=self.rms_of_all_heads)
         else:
             out = N / self.den(c).unsqueeze(-1)
-        if not self.training:
-            self.dead_fraction = count_dead(divisor, mask, least)
+        self.watch(divisor, mask, least)
         return out
 
     def features(self, q: Tensor, k: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
@@ -155,14 +154,18 @@ class KernelAttention(StreamingAttention):
         out, c = mapped.mapped_attention(name, q, k, v, mask, *self.map_parameters(), **options)
         if not divided:
             return self.divide(out, c, mask)
-        if not self.training:
-            self.dead_fraction = count_dead(c, mask, self.eps)
+        self.watch(c, mask, self.eps)
         return out
 
     def cross(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Mask) -> Tensor:
         """Uses all features at once: blocks and fused kernels are for one sequence."""
         phi_q, phi_k = self.phi_q(q, None), self._key_features(k, key_mask)
         return self.divide(*linear_sums(phi_q, phi_k, v, absolute=self.absolute))
+
+    def watch(self, c: Tensor, mask: Mask, eps: float) -> None:
+        """Keep how many queries are dead; an exported graph keeps nothing."""
+        if not (self.training or torch.compiler.is_exporting()):
+            self.dead_fraction = count_dead(c, mask, eps)
 
     def _sums(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
         if self._in_blocks(q):

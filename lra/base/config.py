@@ -115,6 +115,13 @@ class Objective(Enum):
     causal = "causal"  # the next token
 
 
+class Tuned(Enum):
+    """Which setting is chosen on dev before the run."""
+
+    none = "none"
+    lr = "lr"
+
+
 class Gate(Enum):
     matched = "matched"  # a run outside its budget does not start
     report = "report"  # it starts, and its record says how far outside it is
@@ -247,6 +254,17 @@ class Pretrain:
     @property
     def is_the_run(self) -> bool:  # which is phase one itself
         return self.name is not Objective.none and self.recipe is None
+
+
+@dataclass
+class Tune:
+    """Trials of a run: at every rate of the grid, with each of these seeds, for a share of its
+    steps. All but the name is empty where there are none."""
+
+    name: Tuned
+    grid: list[float] = field(default_factory=list, metadata=limits.GRID)
+    seeds: list[int] = field(default_factory=list, metadata=limits.TUNING_SEEDS)
+    steps_share: float = field(default=1.0, metadata=limits.TUNING_SHARE)
 
 
 @dataclass

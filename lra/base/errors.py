@@ -17,6 +17,10 @@ class UserError(Exception):
     """Names a mistake of the user in one sentence that says what to do; commands exit with 2."""
 
 
+class Diverged(UserError):
+    """Says that the loss of a run is no number any more: the status of its run names this class."""
+
+
 @contextlib.contextmanager
 def readable(path: Path | str, hint: str) -> Iterator[None]:
     """Turn whatever a parser meets in a file into one sentence that names the file: damaged bytes

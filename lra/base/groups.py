@@ -8,10 +8,12 @@ import argparse
 import functools
 import importlib.metadata
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from lra.base import own
 from lra.base.errors import UserError
 from lra.base.places import CONFIGS
 
@@ -22,11 +24,11 @@ PROVIDER = "user"  # name of that folder in Hydra's search path
 
 def folders() -> list[Path]:
     added = os.environ.get(VARIABLE)
-    if not added:
-        return [CONFIGS]
-    if not Path(added).is_dir():
+    if added and not Path(added).is_dir():
         raise UserError(f"--config-dir or {VARIABLE} names {added}, which is not a folder")
-    return [Path(added).absolute(), CONFIGS]
+    folder = Path(added).absolute() if added else None
+    own.know(folder)
+    return [folder, CONFIGS] if folder else [CONFIGS]
 
 
 def names(group: str) -> list[str]:
@@ -37,9 +39,15 @@ def find(group: str, name: str) -> Path | None:
     return next(filter(Path.is_file, (f / group / f"{name}.yaml" for f in folders())), None)
 
 
-@functools.cache
 def installed(group: str) -> dict[str, importlib.metadata.EntryPoint]:
-    """Read the entry points of installed packages, which takes 10 ms, once."""
+    """The entry points of installed packages and of the user's folder, by name."""
+    folders()
+    return _installed(group, *sys.path)
+
+
+@functools.cache
+def _installed(group: str, *path: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """Reading them takes 10 ms."""
     return {entry.name: entry for entry in importlib.metadata.entry_points(group=group)}
 
 

@@ -137,3 +137,26 @@ SOLVE = joint(
     lambda x, run: not x or run.compute.mode.name != "off",
     "false under compute=off, which has no budget to meet",
 )
+GRID = joint(
+    lambda x, run: (
+        all(0 < rate < math.inf for rate in x)
+        and len({*x}) == len(x)
+        and (len(x) > 1 if run.tune.name.name != "none" else not x)
+    ),
+    "two or more different rates above 0 under tune=lr, and nothing without it",
+)
+TUNING_SEEDS = both(
+    joint(
+        lambda x, run: (
+            all(0 <= seed < MOST for seed in x)
+            and len({*x}) == len(x)
+            and bool(x) is (run.tune.name.name != "none")
+        ),
+        "one or more different seeds under tune=lr, and nothing without it",
+    ),
+    joint(
+        lambda x, run: run.seed not in x,
+        "seeds that are not reported, so without seed={run.seed}",
+    ),
+)
+TUNING_SHARE = alone(lambda x: 0 < x <= 1, "greater than 0 and at most 1")

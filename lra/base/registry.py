@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from lra.base import groups
@@ -46,12 +47,19 @@ class Registry(Generic[T]):
             return cast(type[T], pkgutil.resolve_name(self.builtin[name]))
         entry = groups.installed(self.entry_points).get(name)
         if entry is not None and name not in self.added:
+            where: str | None = entry.value
             try:
-                self.register(entry.load())
+                loaded = entry.load()
+                if isinstance(loaded, ModuleType):  # a file, which has registered its class
+                    where = loaded.__file__
+                else:
+                    self.register(loaded)
             except Exception as error:  # whatever a broken file raises
                 raise UserError(
                     f"{self.kind} '{name}' of {entry.value} cannot be imported: {first_line(error)}"
                 ) from error
+            if name not in self.added:
+                raise UserError(f"{where} registers no {self.kind} '{name}'")
         if name not in self.added:
             raise UserError(f"{self.unknown} '{name}'{nearest(name, self.names())}")
         return self.added[name]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,9 +21,7 @@ PLACE = "install its package, or put its file into the folder that --config-dir 
 
 def resolve(setting: str, target: Any) -> Callable[..., Any]:
     """Import what a setting names; UserError says which setting, and why it cannot be."""
-    for folder in groups.folders()[:-1]:
-        if str(folder) not in sys.path:
-            sys.path.append(str(folder))  # behind all others: it can hide no module
+    groups.folders()  # where a module may be
     parts = target.split(".") if isinstance(target, str) else []
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise UserError(f"{setting}._target_={target} is no place: write package.module.Name")

@@ -13,7 +13,7 @@ import tempfile
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -28,20 +28,21 @@ import pytorch_lightning as pl
 import torch
 
 from lra import data
+from lra.base.config import Tuned
 from lra.base.errors import UserError, first_line
 from lra.bench.elsewhere import elsewhere
 from lra.bench.train import random_batch
 from lra.compute.gate import check_budget
-from lra.compute.solved import solved
 from lra.data.loader import Loader
 from lra.data.parallel import cores
 from lra.data.prepare import find_prepared
 from lra.runs.environment import peak_memory_mib
-from lra.runs.search import find as find_run
 from lra.runs.search import folder_of
+from lra.runs.trials import find_settled
 from lra.settings.compose import check_settings, compose
 from lra.settings.run import Run
 from lra.settings.search_path import initialised
+from lra.settings.trials import trials_of, words_of_trial
 from lra.sweeps.status import jobs
 from lra.training.checkpoints import Checkpoints
 from lra.training.run import build
@@ -97,20 +98,28 @@ class RunGroup:
 def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], int, Any]:
     """Put the runs of `lra train <words>` into groups; also returns how many there are,
     and the launcher's settings."""
-    groups, runs = dict[str, RunGroup](), 0
+    groups, seen = dict[str, RunGroup](), set[tuple[str, ...]]()
     with initialised():
         for job in jobs(words, multirun=multirun):
-            run = check_settings(hydra.compose("train", job))
-            group, folder = (
-                groups.setdefault(cost_key(run), RunGroup(job, run)),
-                find_run(solved(run)),
-            )
-            runs += 1
-            group.left += run.rerun or folder is None or folder.result() is None
+            for its_words, run in with_trials(job, check_settings(hydra.compose("train", job))):
+                if (key := tuple(its_words)) in seen:  # seeds of a run share its trials
+                    continue
+                seen.add(key)
+                group = groups.setdefault(cost_key(run), RunGroup(its_words, run))
+                folder = find_settled(run)
+                group.left += run.rerun or folder is None or folder.result() is None
         if not groups:
             raise UserError("this sweep has no jobs: does a glob match nothing?")
         launcher = hydra.compose("train", job, return_hydra_config=True).hydra.launcher
-    return [*groups.values()], runs, launcher
+    return [*groups.values()], len(seen), launcher
+
+
+def with_trials(words: list[str], run: Run) -> Iterator[tuple[list[str], Run]]:
+    """Yield the trials that choose a run's rate, and the run, each with its words."""
+    if run.tune.name is not Tuned.none:
+        for trial in trials_of(run):
+            yield words_of_trial(words, run, trial), trial
+    yield words, run
 
 
 def cost_key(run: Run) -> str:

@@ -51,7 +51,7 @@ class Count(PartCount):
     """The sum over the parts of a network, and each of them. Only the whole network has FLOPs of
     training: torch's counter cannot always say which module a backward operator belongs to."""
 
-    training_flops: int = 0  # forward and backward
+    training_flops: int = 0  # forward and backward; 0 if the backward pass was not counted
     parts: dict[str, PartCount] = field(default_factory=dict)
 
     @property
@@ -68,7 +68,9 @@ class Count(PartCount):
 _counts: dict[tuple[Any, ...], Count] = {}  # the gate, the solver and the tables ask again
 
 
-def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) -> Count:
+def count_run(
+    run: Run | Experiment, attention: dict[str, Any] | None = None, *, backward: bool = True
+) -> Count:
     """Count the network of `run`, or one with another attention."""
     run = run if attention is None else replace(run, attention=attention)
     phase = run.pretrain.name if run.pretrain.is_the_run else None
@@ -76,10 +78,12 @@ def count_run(run: Run | Experiment, attention: dict[str, Any] | None = None) ->
     options = usual | AROUND | run.attention  # a budget's method names none of these
     of_network = {k: v for k, v in vars(run.protocol).items() if k not in ("recipe", "evaluation")}
     facts = repr((run.task, sorted(options.items()), run.model, of_network, phase))
-    key, masked = (luna.get(run.attention["name"]), facts), run.protocol.data.mask is not Mask.none
+    masked = run.protocol.data.mask is not Mask.none
+    key = (luna.get(run.attention["name"]), facts, backward)
     if key not in _counts:
         with without_compiler():
-            _counts[key] = _measured(run, partial(count_network, masked=masked))
+            count = partial(count_network, masked=masked, backward=backward)
+            _counts[key] = _measured(run, count)
     return _counts[key]
 
 
@@ -98,7 +102,7 @@ def build(run: Run | Experiment, device: str) -> Network:
     return network.to(device)  # random draws are made on the CPU, whatever the default device
 
 
-def count_network(network: Network, *, masked: bool = True) -> Count:
+def count_network(network: Network, *, masked: bool = True, backward: bool = True) -> Count:
     """Count a network in training mode on its own device, at its full stored length."""
     device = next(network.parameters()).device
     shape = (1, 2, network.max_len) if network.dual else (1, network.max_len)
@@ -106,7 +110,7 @@ def count_network(network: Network, *, masked: bool = True) -> Count:
     if network.channels:
         ids = torch.zeros(*shape, network.channels, device=device)
     mask = torch.ones(shape, dtype=torch.bool, device=device) if masked else None
-    work = run_counted(network, lambda: network.train()(ids, mask), backward=True)
+    work = run_counted(network, lambda: network.train()(ids, mask), backward=backward)
     parts = {part: Counter[str]() for part in PARTS}
     seen: set[int] = set()
     for root, part in parts_of(network):
@@ -119,7 +123,8 @@ def count_network(network: Network, *, masked: bool = True) -> Count:
         parts["rest"][name] -= sum(parts[part][name] for part in PARTS if part != "rest")
     counts = {part: PartCount(**numbers) for part, numbers in parts.items()}
     total = sum(counts.values(), PartCount())
-    return Count(**vars(total), training_flops=work.both[network], parts=counts)
+    training_flops = work.both[network] if backward else 0
+    return Count(**vars(total), training_flops=training_flops, parts=counts)
 
 
 def parts_of(network: Network) -> Iterator[tuple[nn.Module, str]]:

@@ -76,6 +76,9 @@ class Cell:
     gflops: float = _column(Role.cost, of_none=NAN)
     state: float | str | None = _column(Role.cost, "state")
     compute: str = _column(Role.cost, of_none="-")
+    tuning: str = _column(
+        Role.cost, "record", lambda records: tuning_of(records.iloc[0]), csv=False
+    )
     steps_per_second: float = _column(Role.time, "steps_per_second", "mean", of_none=NAN)
     peak_memory_mib: float = _column(Role.time, "peak_memory_mib", "mean", of_none=NAN)
     published: float | None = _column(Role.published)
@@ -159,6 +162,14 @@ class Cell:
         return max(float(self.noise), stats.noise_of_share(0, answers))
 
 
+def tuning_of(record: Record) -> str:
+    """`lr=0.003, +5.0 runs`: what was chosen on dev, and the steps of its trials, which all seeds
+    of a row share, in runs of that row; empty without."""
+    if (steps := record.get("tuning.steps")) is None:
+        return ""
+    return f"lr={record['tuning.chosen']:g}, +{steps / record['steps']:.1f} runs"
+
+
 COLUMNS = dataclasses.fields(Cell)
 CSV = [column.name for column in COLUMNS if column.metadata["csv"]]
 
@@ -181,8 +192,8 @@ def aggregate(runs: pd.DataFrame, *roles: Role) -> pd.DataFrame:
 def each(cells: pd.DataFrame) -> Iterator[Cell]:
     """The lines of a frame of cells, typed; columns that somebody added are left out."""
     known = [column.name for column in COLUMNS if column.name in cells]
-    for line in cells[known].to_dict("records"):
-        yield Cell(**line)
+    for values in zip(*(cells[name].tolist() for name in known), strict=True):
+        yield Cell(**dict(zip(known, values, strict=True)))
 
 
 def all_of(cells: pd.DataFrame, what: str) -> pd.Series:

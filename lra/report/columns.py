@@ -19,6 +19,7 @@ PARTS = (
     "optimizer",
     "schedule",
     "callbacks",
+    "tune",
 )
 
 
@@ -55,6 +56,7 @@ USES = {
     "compute.budget.flops": Use.budget,
     "processes": Use.row,
     "pretrain.name": Use.row,
+    "tune.name": Use.row,
     "machine.device": Use.machine,
     "machine.threads": Use.machine,
     "machine.processes": Use.machine,

@@ -31,6 +31,8 @@ def brief(table: Table) -> list[str]:
     marks = {*all_of(table.cells, "mark")}
     said = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
     without = [c for c in table.columns if table.rules.empty or table.rules[c].isna().all()]
+    if table.costs and (table.runs["tune.name"] != "none").any():
+        said.append("tune=lr: rate chosen on dev of seeds that are not shown")
     if table.costs and without:
         task = table.column(without[0])["task"].iloc[0]
         said.append(f"rules not computed: lra data baseline {task} --to rules.jsonl")
@@ -67,6 +69,7 @@ def training_notes(table: Table) -> Iterator[str]:
             f"{spec.choose} has, in each cell, the value with the best mean score on dev of those "
             f"with most seeds; chosen were {values}."
         )
+    yield from _tuned(runs)
     if len(pretrained := runs[runs["pretrain.name"] != "none"]):
         shared = int(pretrained.get("pretraining.run", pd.Series()).duplicated(keep=False).sum())
         yield (
@@ -86,6 +89,28 @@ def training_notes(table: Table) -> Iterator[str]:
     yield from comparisons(table)
     for column in table.columns:
         yield _column_note(table, column)
+
+
+def _tuned(runs: pd.DataFrame) -> Iterator[str]:
+    """Which rates were chosen on dev, by which trials, and which lie at the end of their grid."""
+    tuned = runs[runs["tune.name"] != "none"].drop_duplicates(["row", "column"])
+    if tuned.empty:
+        return
+    kinds = tuned.groupby(["tune.grid", "tune.seeds", "tune.steps_share"], sort=False)
+    for (grid, seeds, share), _ in kinds:
+        yield (
+            f"tune=lr: the rate is the lowest of {grid} whose mean score on dev is within one "
+            f"standard error of the best, over seeds {seeds}, which are not shown, at {share:g} of "
+            "the steps. The steps of these trials are told in runs of their row, and count towards "
+            "no budget."
+        )
+    ends = [
+        f"{run['row']} on {run['column']}"
+        for _, run in tuned.iterrows()
+        if run["tuning.chosen"] in (min(g := run["record"]["settings.tune.grid"]), max(g))
+    ]
+    if ends:
+        yield f"At an end of their grid, beyond which a better rate may lie: {', '.join(ends)}."
 
 
 def rows_of_several_sources(runs: pd.DataFrame) -> list[str]:

@@ -96,6 +96,8 @@ def costs(table: Table, column: str) -> pd.DataFrame:
     if cells["state"].notna().any():
         shown["state"] = cells["state"].map(spelt_state)
     shown["compute"] = cells["compute"]
+    if cells["tuning"].any():
+        shown["tuning"] = cells["tuning"].map(lambda text: text or "–")
     if cells["steps_per_second"].notna().all():
         shown["steps/s"] = cells["steps_per_second"].map("{:.1f}".format)
         shown["peak MiB"] = cells["peak_memory_mib"].map("{:.0f}".format)

@@ -24,7 +24,7 @@ from lra.report.notes import brief
 from lra.report.render import EFFECT, EFFECTS, RULES, lines_of, rules_of, wide
 from lra.report.specs import TableSpec, below, select, specs
 from lra.report.table import Table, differing, is_option, short_name
-from lra.report.trainings import build, compared
+from lra.report.trainings import RATE, build, compared
 from lra.results import audit
 from lra.results.frame import frame_of
 from lra.results.record import first_finished, read_all
@@ -136,6 +136,7 @@ def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
     # Runs that shared their machine with other work, as the tables of the results folder say.
     shared = [below(runs, results / "records" / s.records) for s in specs(results) if not s.speed]
     folders = Path(a.runs).resolve().parent, results  # of files of rules
+    runs = without_trials(runs, a.vary)
     vary = a.vary or searched(runs)
     for group, differences in comparable(runs, vary):
         tasks = group["task"].unique()
@@ -153,6 +154,12 @@ def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
             speed=speed,
         )
         yield build(spec, group, *folders)
+
+
+def without_trials(runs: pd.DataFrame, vary: Sequence[str]) -> pd.DataFrame:
+    """Leave out the trials by which a rate was chosen, unless rates are asked for."""
+    cited = {t["run"] for record in runs["record"] for t in record.get("tuning.trials") or ()}
+    return runs if RATE in vary else runs[~runs["run"].isin(cited)]
 
 
 def _brief(differences: dict[str, str]) -> Iterator[str]:
@@ -174,6 +181,10 @@ def comparable(
         return
     of_table, of_column = compared(runs, vary)
     texts = runs[[*of_table, *of_column]].fillna("absent").map(str)
+    if RATE in texts:  # a row whose rate was chosen stands beside those of the task's usual rate
+        chosen = runs["tune.name"] != "none"
+        usual = texts[RATE].mask(chosen).groupby(runs["task"]).transform("first")
+        texts[RATE] = texts[RATE].mask(chosen, usual.fillna("chosen"))
     table, column = (texts[facts].agg("|".join, axis=1) for facts in (of_table, of_column))
     nth = column.groupby([table, runs["task"]]).transform(lambda keys: pd.factorize(keys)[0])
     counts = texts.groupby(runs["task"]).nunique().max()

@@ -40,6 +40,7 @@ FIVE = ("listops", "text", "retrieval", "image", "pathfinder")  # the tasks of a
 AVERAGE = "average"  # a column of rows
 SPELT = 3  # where more options than these differ, rows are named by those with unusual values
 
+RATE = "protocol.recipe.lr"
 STEPS_TO = {"steps_to_third": 1 / 3, "steps_to_two_thirds": 2 / 3}  # of the way to the best rule
 
 
@@ -50,6 +51,7 @@ def build(
     folders has; the first one that has some counts. `known` are all runs, if there are others."""
     runs = _shown(spec, taken)
     absent = runs.where(runs.notna(), "absent")  # a lack is a value too
+    absent.loc[runs["tune.name"] != "none", RATE] = None  # which such a row has of its own
     refuse_mixtures(spec.name, absent, *compared(runs, spec.vary, spec.choose))
 
     # Rows, columns and cells.
@@ -166,7 +168,8 @@ def best_on_dev(runs: pd.DataFrame, key: str) -> pd.DataFrame:
     runs that differ in nothing else. A value with fewer seeds than another is not taken: its other
     runs diverged, which leave no record. The column `tried` has the values it was taken from."""
     settings = [c for c in runs if c.split(".")[0] in PARTS and c != key]
-    kind = runs[[*settings, "data.fingerprint", "code"]].map(str).agg("|".join, axis=1)
+    facts = (runs[name].map(str) for name in (*settings, "data.fingerprint", "code"))
+    kind = pd.Series(["|".join(of_run) for of_run in zip(*facts, strict=True)], runs.index)
     sign = runs["metric.higher_is_better"].map({True: 1, False: -1})
     values = runs.assign(kind=kind, dev=sign * runs["dev.score"].astype(float))
     values = values.groupby(["kind", key])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra.base.errors import UserError
+from lra.base.errors import UserError, nearest
 from lra.looks import beside, look_of
 from lra.metrics.metric import get
 from lra.metrics.target import Classes, target_class
@@ -70,6 +70,8 @@ def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> No
             "runs or records: --runs"
         )
     runs = frame_of(first_finished(records))
+    if task and task not in (there := {*runs["task"]}):
+        raise UserError(f"--task {task}: the runs in {folder} have none{nearest(task, there)}")
     runs = runs[runs["task"] == task] if task else runs
     if len(words) != 2:
         pair = example(runs)
@@ -104,6 +106,7 @@ def print_comparison(words: Sequence[str], folder: Path, task: str | None) -> No
         ]
     lines += [""]
     settings = differences(pd.concat([left.iloc[:1], right.iloc[:1]]))
+    settings = {key: values for key, values in settings.items() if "absent" not in values}
     order = sorted({*settings} - {"attention"}, key=lambda k: (k != "attention.name", *rank_of(k)))
     lines += [f"setting   {key}: A {'{}, B {}'.format(*settings[key])}" for key in order[:LISTED]]
     lines += [f"          and {len(order) - LISTED} more"] * (len(order) > LISTED)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from lra.base.errors import UserError
+from lra.base.errors import UserError, nearest
 from lra.report.columns import PARTS
 from lra.report.specs import select
+from lra.report.table import short_name
 from lra.results.frame import frame_of, options_of, usual_of
 from lra.results.record import Record, load_records
 from lra.runs.folder import RESULT
@@ -26,12 +27,12 @@ def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
     `luna,M=8,task.pairs=32`."""
     if (Path(word) / RESULT).exists():
         return frame_of(load_records([word]))
-    attention, *options = word.split(",")
+    attention, *options = word.replace(",", " ").split() or [""]  # tables print spaces
     where: dict[str, Any] = {"attention": attention}
     for key, _, text in (option.partition("=") for option in options):
         with contextlib.suppress(ValueError, SyntaxError):  # it stays a text
             text = ast.literal_eval(text)
-        where[f"attention.{key}" if f"attention.{key}" in runs else key] = text
+        where[_setting(key, runs)] = text
     by_name = runs[(runs["run"] == word) | (runs["run"].str.rpartition("-seed-")[0] == word)]
     named = select(runs, where) if by_name.empty else by_name
     if named.empty:
@@ -39,6 +40,20 @@ def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
     if (n := len(named[["identity", "code"]].drop_duplicates())) > 1:
         raise UserError(f"'{word}' names {n} rows, give one of them:\n{rows_of(named, runs)}")
     return named
+
+
+def _setting(name: str, runs: pd.DataFrame) -> str:
+    """The column of a setting that is named whole, without `attention.`, or as tables name it."""
+    for column in (name, f"attention.{name}"):
+        if column in runs:
+            return column
+    known = [column for column in runs if column.split(".")[0] in PARTS]
+    called = [column for column in known if short_name(column) == name]
+    if len(called) == 1:
+        return called[0]
+    several = f"; give one of {', '.join(called)}"
+    hint = several if called else nearest(name, {*map(short_name, known)})
+    raise UserError(f"the runs here have no setting '{name}'{hint}")
 
 
 def rows_of(runs: pd.DataFrame, among: pd.DataFrame | None = None) -> str:

@@ -296,7 +296,8 @@ def _cost(record: Record) -> Iterator[str]:
             with readable(record.path, "its network cannot be built here, so its cost is trusted"):
                 run = run or read_experiment(record["settings"], record["seed"])
                 attention = named and reference_of(named, run.task.name)
-                counts[what] = count_run(run, attention)
+                # What is compared below needs no backward pass, which is half of the work.
+                counts[what] = count_run(run, attention, backward=False)
         except UserError as error:
             print(f"  {record.run}: {error}", flush=True)
             continue

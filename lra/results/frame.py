@@ -85,6 +85,7 @@ def _facts(record: Record) -> Iterator[tuple[str, Any]]:
     for option, value in options_of(record).items():
         yield f"attention.{option}", str(value) if isinstance(value, list) else value
     yield "pretrain.name", record.get("settings.pretrain.name", "none")
+    yield "tune.name", record.get("settings.tune.name", "none")
     yield "processes", record.get("settings.processes") or "none"
     for name in CHOSEN:
         yield name, spelt(record.get(f"settings.{name}"))

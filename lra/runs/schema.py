@@ -7,6 +7,7 @@ lra/results/audit.py recomputes the numbers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -33,6 +34,7 @@ from lra.runs.facts import (
     find_fact,
     shared_name,
 )
+from lra.runs.trials import Outcome, rate_of
 from lra.settings.experiment import SCHEMA_VERSION, identity_of
 
 TRAINING, CONVERSION = "training", "conversion"
@@ -143,6 +145,23 @@ class Rate(Facts):
     lr: Number  # the highest of the schedule
     weight_decay: Number
     parameters: Positive
+
+
+class Trial(Facts):
+    """A run at one rate of the grid, with a seed that is not reported."""
+
+    lr: Real
+    seed: Whole
+    dev: Score | None  # None where it diverged
+    run: RunName
+
+
+class Tuning(Facts):
+    """How the learning rate was chosen on dev (lra/runs/trials.py)."""
+
+    chosen: Real
+    steps: Whole  # of all trials
+    trials: Annotated[list[Trial], HIDDEN]
 
 
 class Machine(Facts):
@@ -283,7 +302,7 @@ class TrainingRecord(RunRecord):
 
     known: ClassVar = {
         *("task", "attention", "model", "protocol", "steps_share", "precision", "metrics"),
-        *("processes", "pretrain", "optimizer", "schedule", "callbacks", "debug"),
+        *("processes", "pretrain", "optimizer", "schedule", "callbacks", "debug", "tune"),
     }
 
     kind: Literal["training"]
@@ -297,6 +316,7 @@ class TrainingRecord(RunRecord):
     compute: Compute
     rates: list[Rate] | None = None  # runs did not say so before schema 2
     pretraining: Group | None = None
+    tuning: Tuning | None = None
     dev: Dev | None = None
     curve: list[Point]  # the score on dev at each evaluation
     answers: dict[str, Name | None] | None = None  # digests; early records have no file of them
@@ -308,6 +328,7 @@ class TrainingRecord(RunRecord):
     def _agrees_with_itself(self) -> TrainingRecord:
         self._check_curve()
         self._check_counts()
+        self._check_tuning()
         if self.times.finished is None:
             raise ValueError("times.finished is missing")
         done = self.steps_per_second * (self.seconds or {}).get("training", 0)
@@ -327,6 +348,24 @@ class TrainingRecord(RunRecord):
             for name, part in {"dev": self.dev, **self.stages}.items():
                 if part is not None and (part.right is None or not part.scored):
                     raise ValueError(f"{name} does not say how many of how many are right")
+
+    def _check_tuning(self) -> None:
+        """The rate has to be that which its trials give, and these those of its settings."""
+        settings = self.settings.model_extra or {}
+        if (tune := settings.get("tune")) is None and self.tuning is None:
+            return
+        if tune is None or self.tuning is None:
+            raise ValueError("it has trials of a rate or settings of them, and not both")
+        trials = [
+            Outcome(t.lr, t.seed, t.dev, t.run, self.metric.higher_is_better)
+            for t in self.tuning.trials
+        ]
+        expected = [*itertools.product(sorted(tune["grid"]), tune["seeds"])]
+        if [(trial.lr, trial.seed) for trial in trials] != expected:
+            raise ValueError("its trials are not those of tune.grid and tune.seeds")
+        rates = {self.tuning.chosen, find_fact(settings, "protocol.recipe.lr")}
+        if rates != {rate_of(trials)}:
+            raise ValueError(f"its rate is {rates}, but its trials give {rate_of(trials)}")
 
     def _check_curve(self) -> None:
         every = find_fact(self.settings.model_extra, "protocol.evaluation.every")

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lra import data
 from lra.base import groups
-from lra.base.config import Input, Objective, Pooling
+from lra.base.config import Input, Objective, Pooling, Tuned
 from lra.base.errors import UserError, nearest
 from lra.data.registry import BUILTIN, check_options
 from lra.settings.command import typed
@@ -83,6 +83,8 @@ def check_settings(cfg: DictConfig) -> Run:
     take_own(run)
     check_ranges(run)
     scale(run)
+    if run.tune.name is not Tuned.none:
+        vars(run).update(given=OmegaConf.to_container(cfg, resolve=False))
     return run
 
 

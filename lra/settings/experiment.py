@@ -25,7 +25,7 @@ SCHEMA_VERSION = 2  # of the settings and of result.json
 # Keys of model and protocol from which a task's row was taken; the rows themselves do not decide.
 LOOKED_UP = ("tasks", "methods", "sizes_of", "preset")
 # What a run has only where somebody chose it: the identity of all other runs does not know of it.
-CHOSEN = ("optimizer", "schedule", "callbacks", "debug")
+CHOSEN = ("optimizer", "schedule", "callbacks", "debug", "tune")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
     if not settings["protocol"]["recipe"]["batch"] >= 1:
         raise UserError("its settings have no batch of examples")
     return Experiment(
-        task=data.configure(settings["task"]["name"], settings=settings["task"]),
+        task=_options_of(settings["task"]),
         attention=dict(settings["attention"]),
         model=_typed(Model, settings["model"]),
         protocol=_typed(Protocol, settings["protocol"] | {"tasks": {}}),
@@ -102,6 +102,16 @@ def read_experiment(settings: dict[str, Any], seed: int) -> Experiment:
 
 def _typed(schema: type, values: dict[str, Any]) -> Any:
     return deepcopy(_typed_once(schema, json.dumps(values, sort_keys=True)))
+
+
+def _options_of(settings: dict[str, Any]) -> data.TaskOptions:
+    task = data.get(settings["name"])  # another one may have this name later
+    return deepcopy(_options_once(task, json.dumps(settings, sort_keys=True)))
+
+
+@cache
+def _options_once(task: data.Task, values: str) -> data.TaskOptions:
+    return data.configure(task.name, settings=json.loads(values))
 
 
 @cache

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from lra.base import limits
-from lra.base.config import Compute, Debug, Model, Pretrain, Protocol, Trainer
+from lra.base.config import Compute, Debug, Model, Pretrain, Protocol, Trainer, Tune, Tuned
 from lra.settings.experiment import Experiment
 
 MARKS = ("moves_results", "stateless")  # said of a callback in its file; no arguments of its class
@@ -22,6 +22,7 @@ class Run:
     model: Model
     protocol: Protocol
     pretrain: Pretrain
+    tune: Tune
     compute: Compute
     trainer: Trainer
     optimizer: dict[str, Any]  # its class and arguments; empty: AdamW by protocol.recipe
@@ -43,6 +44,8 @@ class Run:
     # No settings: the words that it was composed from in Python, and what it was then.
     words: ClassVar[tuple[str, ...]] = ()
     composed: ClassVar[Run | None] = None
+    # The config that it was made of, where trials of it are made too (lra/settings/trials.py)
+    given: ClassVar[dict[str, Any] | None] = None
 
     @property
     def processes(self) -> int:
@@ -78,5 +81,6 @@ class Run:
             "schedule": self.schedule,
             "callbacks": moving,
             "debug": asdict(self.debug) if self.debug else None,
+            "tune": asdict(self.tune) if self.tune.name is not Tuned.none else None,
         }
         return {group: value for group, value in facts.items() if value}

@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lra.base.config import Tuned
 from lra.base.disk import is_running, read_json
 from lra.base.errors import UserError, printable, readable
-from lra.compute.solved import solved
 from lra.runs.folder import DEBUG, PHASE_ONE, RESULT, read_metrics, read_result, score_of
-from lra.runs.search import find
+from lra.runs.trials import find_settled
 
 FRESH = 15.0  # seconds; a run whose status is younger than this is running
 ORDER = ("running", "done", "to do", "interrupted", "lost", "failed")
@@ -131,8 +131,10 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
             except UserError as error:
                 states.append(RunState(" ".join(job), "failed", str(error)))
                 continue
-            if (folder := find(solved(run))) is None:
-                states.append(RunState(" ".join(job), "to do", "data not prepared"))
+            if (folder := find_settled(run)) is None:
+                chooses = run.tune.name is not Tuned.none
+                why = "its rate is not chosen yet" if chooses else "data not prepared"
+                states.append(RunState(" ".join(job), "to do", why))
             else:
                 name = folder.path.relative_to(run.runs_dir).as_posix()
                 states.append(of_run(folder.path, name))

@@ -34,9 +34,9 @@ from omegaconf import DictConfig, OmegaConf
 from lra.base import groups
 from lra.base.disk import read_json, write_atomically, write_json
 from lra.base.errors import UserError, first_line
-from lra.compute.solved import solved
 from lra.runs.folder import LOCKED, read_result, writing
-from lra.runs.search import find, other_source
+from lra.runs.search import other_source
+from lra.runs.trials import find_settled
 from lra.settings.command import (
     callbacks_of,
     given_words,
@@ -95,7 +95,7 @@ def _to_maximise(result: dict[str, Any]) -> float:
 
 def attempt(run: Run, words: list[str], label: str) -> Outcome:
     """Skip, run or retry the job with the overrides `words`."""
-    folder = None if run.rerun else find(solved(run))
+    folder = None if run.rerun else find_settled(run)
     if folder is not None and (result := folder.result()) is not None:
         score, other = _to_maximise(result), bool(other_source(folder))
         return Outcome(words, "finished before", score=score, other_code=other)

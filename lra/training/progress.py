@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress
 import luna
 from lra import data
 from lra.base.disk import write_atomically
-from lra.base.errors import UserError
+from lra.base.errors import Diverged
 from lra.compute.gate import BudgetCheck
 from lra.data.arrays import Prepared
 from lra.metrics.metric import get
@@ -86,7 +86,7 @@ class Metrics(pl.Callback):
     def _write_row(self, trainer: pl.Trainer, module: Any, **values: float) -> None:
         (name, loss), step = next(iter(values.items())), trainer.global_step
         if not math.isfinite(loss):
-            raise UserError(
+            raise Diverged(
                 f"the {name.replace('_', ' ')} is {loss} at step {step}: the run diverged; lower "
                 "protocol.recipe.lr or clip gradients"
             )

@@ -15,6 +15,7 @@ import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from lra.base import code
+from lra.base.config import Tuned
 from lra.base.errors import UserError, first_line
 from lra.base.parent import name_first
 from lra.base.targets import check_options, resolve
@@ -37,6 +38,7 @@ from lra.training.progress import introduce, introduce_phase_one, show_result
 from lra.training.record import record_of, test
 from lra.training.schedule import check_schedule
 from lra.training.trainer import LRAData, check_device, finish_loggers, trainer_for
+from lra.training.tuning import tuned
 
 code.keep_loaded()  # a sweep forks its runs from a process that has loaded this
 
@@ -48,6 +50,9 @@ def train(run: Run, command: str = "") -> Path:
     if run.trainer.threads:
         torch.set_num_threads(run.trainer.threads)
     check_device(run)
+    tuning: dict[str, Any] = {}
+    if run.tune.name is not Tuned.none:
+        run, tuning = tuned(run, command, train, began + 60 * (run.limit_minutes or math.inf))
     check_chosen(run)
     build_callbacks(run)  # before anything is prepared: what is wrong with one is known now
     data_of_run: dict[str, Any] = {
@@ -73,16 +78,22 @@ def train(run: Run, command: str = "") -> Path:
         if held.speaks:
             introduce(check, prepared, folder)
         if held.wanted:
-            held.facts = train_and_test(check, module, prepared, folder, command)
+            found = {"command": command} | tuning
+            held.facts = train_and_test(check, module, prepared, folder, found)
     if is_main_process():
         show_result(folder, before)
     return folder.result_file
 
 
 def train_and_test(
-    check: BudgetCheck, module: LRAModule, prepared: Prepared, folder: RunFolder, command: str
+    check: BudgetCheck,
+    module: LRAModule,
+    prepared: Prepared,
+    folder: RunFolder,
+    found: dict[str, Any],
 ) -> dict[str, Any]:
-    """Train, test the last and the best checkpoint, and return the record."""
+    """Train, test the last and the best checkpoint, and return the record, with what was `found`
+    before."""
     run = check.run
     # Before anything is trained: a metric of one's own may be wrong.
     floor, *_ = [prepared.floor(metric) for metric in module.metrics]
@@ -103,8 +114,8 @@ def train_and_test(
     finish_loggers(trainer.loggers, stage)
     if not trainer.is_global_zero:
         return {}
-    record = folder.facts() | {
-        "command": command,
+    record = folder.facts() | found
+    record |= {
         "compute": check.record(),
         "data": prepared.summary(),
         "floor": floor,

@@ -20,4 +20,3 @@ class DeltaNet(DeltaRule):
         2024,
         "https://arxiv.org/abs/2406.06484",
     )
-    gated = False

@@ -24,20 +24,20 @@ crucial, and a gate on the output, which an `Around` (luna/around.py) puts aroun
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from luna.base import AttentionTraits, Mask, Paper, Rate, Slot, register, zero_padding
-from luna.delta import delta_scan, dense_delta
+from luna.delta import dense_delta, rule_scan, unit
 from luna.gates import Gates, Source, begin_with_small_steps
 from luna.surround import HeadNorm, NormedHeads
 
-TINY = 1e-6  # of squared lengths, as in the authors' kernels: a zero key stays zero
 EPS = 1e-5  # of the norm
 RATES = (0.01, 16.0)  # a_h at the start is uniform between these; the authors begin at 0
+FADING = dict.fromkeys(("log_rate", "step_size.map.bias"), Rate(decay=False))
 
 
 class DeltaState(NamedTuple):
@@ -45,7 +45,8 @@ class DeltaState(NamedTuple):
 
 
 class DeltaRule(NormedHeads):
-    """What both have in common; a subclass says whether there is a decay."""
+    """What all of them have in common: one gate of what is written, which is what is erased, too;
+    a subclass says what decays, or gates both apart."""
 
     complexity = "O(n d (d + e))"
     declared = NormedHeads.declared.but(
@@ -54,7 +55,6 @@ class DeltaRule(NormedHeads):
         convex=False,
     )
     chunk = 64
-    gated: bool
 
     def __init__(
         self, slot: Slot, *, gates: Source = "k", negative: bool = False, norm: bool = True
@@ -64,34 +64,37 @@ class DeltaRule(NormedHeads):
         self.highest = 2.0 if negative else 1.0  # beta
         self.write = Gates(gates, H, d)
         self.norm = HeadNorm(H, d, EPS) if norm else None
-        if self.gated:
-            self.step_size = Gates(gates, H, d)
-            self.log_rate = nn.Parameter(torch.empty(H).uniform_(*RATES).log())
-            begin_with_small_steps(self.step_size)
 
     def _traits(self) -> AttentionTraits:
         facts = self.declared.but(needs_x=self.write.source == "x")
         return self._with_norm(facts)
 
+    def log_decay(self, k: Tensor, x: Tensor | None) -> Tensor:
+        """g (B, H, n, 1), or (B, H, n, d): of each feature."""
+        return torch.zeros_like(k[..., :1])
+
+    def strengths(self, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What is erased, (B, H, n, 1 or d), and what is written, (B, H, n, 1 or e)."""
+        beta = self.highest * self.write(k, x).sigmoid()
+        return beta, beta
+
     def _read(
         self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k, beta and g of the recurrence; beta and g are 0 at padding."""
-        beta = zero_padding(self.highest * self.write(k, x).sigmoid(), mask)
-        g = torch.zeros_like(beta)
-        if self.gated:
-            rate = self.log_rate.to(k.dtype).exp().view(-1, 1, 1)
-            g = zero_padding(-rate * F.softplus(self.step_size(k, x)), mask)
-        return unit(F.silu(q)) * self.head_dim**-0.5, unit(F.silu(k)), beta, g
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """q, k, both strengths and g of the recurrence, the last three 0 at padding."""
+        erase, write = self.strengths(k, x)
+        gates = (zero_padding(t, mask) for t in (erase, write, self.log_decay(k, x)))
+        return unit(F.silu(q)) * self.head_dim**-0.5, unit(F.silu(k)), *gates
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
         if self.causal:
             return self.causal_from(None, q, k, v, mask, x)[1]
-        q, k, beta, g = self._read(q, k, mask, x)
-        _, ahead = delta_scan(q, k, v, beta, g, chunk=self.chunk)
-        own = beta * (q * k).sum(-1, keepdim=True) * v  # in both, and to be counted once
-        q, k, v, beta, g = (t.flip(2) for t in (q, k, v, beta, g))
-        _, back = delta_scan(q, k, v, beta, g, chunk=self.chunk)
+        q, k, erase, write, g = self._read(q, k, mask, x)
+        r, w = erase * k, write * v
+        _, ahead = rule_scan(q, k, r, w, g, chunk=self.chunk)
+        own = (q * k).sum(-1, keepdim=True) * w  # in both, and to be counted once
+        q, k, r, w, g = (t.flip(2) for t in (q, k, r, w, g))
+        _, back = rule_scan(q, k, r, w, g, chunk=self.chunk)
         return self._normed(ahead + back.flip(2) - own)
 
     def causal_from(
@@ -103,18 +106,17 @@ class DeltaRule(NormedHeads):
         mask: Mask,
         x: Tensor | None = None,
     ) -> tuple[DeltaState, Tensor]:
-        q, k, beta, g = self._read(q, k, mask, x)
+        q, k, erase, write, g = self._read(q, k, mask, x)
         before = None if state is None else state.S
-        S, out = delta_scan(q, k, v, beta, g, before, self.chunk)
+        S, out = rule_scan(q, k, erase * k, write * v, g, before, self.chunk)
         return DeltaState(S), self._normed(out)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
-        q, k, beta, g = self._read(q, k, mask, x)
-        A = dense_delta(q, k, beta, g)
+        q, k, erase, write, g = self._read(q, k, mask, x)
+        A = dense_delta(q, k, write, g, erase)
         if self.causal:
             return A
-        behind = [t.flip(2) for t in (q, k, beta, g)]
-        back = dense_delta(*behind).flip(2, 3)
+        back = dense_delta(*(t.flip(2) for t in (q, k, write, g, erase))).flip(2, 3)
         return A + back.triu(1)
 
     def flops(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
@@ -122,13 +124,8 @@ class DeltaRule(NormedHeads):
         query, in each direction."""
         B, H, n, d = q.shape
         directions = 1 if self.causal else 2
-        gates = self.write.cost(k) + (self.step_size.cost(k) if self.gated else 0)
+        gates = sum(gate.cost(k) for gate in self.modules() if isinstance(gate, Gates))
         return directions * 6 * B * H * n * d * v.shape[-1] + gates
-
-
-def unit(t: Tensor) -> Tensor:
-    """Rows of length 1; a row of 0 stays 0."""
-    return t * (t.square().sum(-1, keepdim=True) + TINY).rsqrt()
 
 
 @register("gated_deltanet")
@@ -141,5 +138,25 @@ class GatedDeltaNet(DeltaRule):
         2024,
         "https://arxiv.org/abs/2412.06464",
     )
-    gated = True
-    rates = dict.fromkeys(("log_rate", "step_size.map.bias"), Rate(decay=False))
+    rates: ClassVar[dict[str, Rate]] = FADING
+
+    def __init__(
+        self, slot: Slot, *, gates: Source = "k", negative: bool = False, norm: bool = True
+    ):
+        super().__init__(slot, gates=gates, negative=negative, norm=norm)
+        self.step_size = Gates(gates, slot.n_heads, slot.head_dim)
+        self.log_rate = drawn_rates(slot.n_heads, RATES)
+        begin_with_small_steps(self.step_size)
+
+    def log_decay(self, k: Tensor, x: Tensor | None) -> Tensor:
+        return faded(self.log_rate, self.step_size(k, x))
+
+
+def drawn_rates(n_heads: int, between: tuple[float, float]) -> nn.Parameter:
+    """log a_h, with a_h uniform between two numbers."""
+    return nn.Parameter(torch.empty(n_heads).uniform_(*between).log())
+
+
+def faded(log_rate: Tensor, steps: Tensor) -> Tensor:
+    """g = -a_h softplus(steps)."""
+    return -log_rate.to(steps.dtype).exp().view(-1, 1, 1) * F.softplus(steps)

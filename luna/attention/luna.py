@@ -22,7 +22,7 @@ from luna.feature_maps.options import LunaOptions
 from luna.feature_maps.random import FourierFeatures
 from luna.kernels import luna_attention as fused
 from luna.kernels.scalar_mlp import ACTIVATIONS, OUTPUTS, evaluator
-from luna.linear import KernelAttention, count_dead
+from luna.linear import KernelAttention
 from luna.sums import denominator
 
 
@@ -175,8 +175,7 @@ class Luna(KernelAttention):
         )
         if not divided:
             return self.divide(out, c, mask, left_out)
-        if not self.training:
-            self.dead_fraction = count_dead(c, mask, eps)
+        self.watch(c, mask, eps)
         return out
 
     def phi_q(self, q: Tensor, mask: Mask, start: int = 0) -> Tensor:

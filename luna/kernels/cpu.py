@@ -1,4 +1,4 @@
-"""Kernels compiled at run time for the CPU, by numba (`pip install luna-lra[fast]`).
+"""Kernels compiled at run time for the CPU, by numba (`pip install numba`).
 
 numba compiles a kernel on its first call and keeps the machine code in a cache on disk; no C
 compiler is involved. A kernel takes a range of tasks and releases the interpreter lock, and `run`

@@ -61,6 +61,12 @@ def test_every_other_command_runs_as_printed(
     pages.follow(page, COMMANDS[page], NOT_RUN, monkeypatch, capsys)
 
 
+@pytest.mark.filterwarnings("error:.*assigned during export:UserWarning")
+def test_the_blocks_of_ones_own_transformer_run():
+    text = (ROOT / "docs" / "transformer.md").read_text(encoding="utf-8")
+    exec("\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)), {})
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/tasks.md"])
 def test_the_python_of_a_page_runs_from_its_top_to_its_end(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

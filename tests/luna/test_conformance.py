@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import luna
+from luna.kernels import cpu
 from luna.testing import CHECKS, Case, Check, graphs
 from luna.testing.run import excuse_of, exempt_of, problem_of
 from luna.testing.subject import Subject
@@ -98,6 +99,17 @@ def test_compiled_graph_equals_eager(name: str, profile: str):
         with pytest.raises(torch._dynamo.exc.Unsupported):
             compiled_step(name, profile, backend=backend, fullgraph=True)
     compiled_step(name, profile, backend=backend, fullgraph=not breaks)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [typical(name, "strict") for name in luna.names() if (name, "strict") not in BREAKS],
+)
+def test_compiled_graph_needs_no_numba(name: str, profile: str, monkeypatch: pytest.MonkeyPatch):
+    """A warning that the compiler cannot trace once broke LUNA's."""
+    monkeypatch.setattr(cpu, "AVAILABLE", False)
+    compiled_step(name, profile, backend="aot_eager", fullgraph=True)
 
 
 @pytest.mark.rest

@@ -37,6 +37,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("hedgehog", {"normalisation": "l2"}, "normalisation must be one of"),
     ("hedgehog", {"init": "xavier"}, "init must be one of"),
     ("informer", {"budget": 0}, "informer.budget must be at least 1"),
+    ("kda", {"rank": 0}, "rank must be at least 1"),
+    ("kda", {"gates": "q"}, "kda.gates must be one of 'k', 'x'"),
     ("klt", {"m": 0}, "m must be at least 1"),
     ("klt", {"kind": "generator"}, "klt.kind must be one of 'gmm_prf', 'gmm_rks'"),
     ("klt", {"smoothing": -1.0}, "smoothing must be at least 0"),

@@ -42,8 +42,7 @@ FEW = 2048  # values: making the table of `piecewise` takes longer than evaluati
 @functools.cache
 def _warn_without_numba() -> None:
     logging.getLogger("luna").warning(
-        "numba is not installed; on a CPU LUNA is several times faster with it: "
-        "pip install 'luna-lra[fast]'"
+        "numba is not installed; on a CPU LUNA is several times faster with it: pip install numba"
     )
 
 
@@ -82,7 +81,7 @@ def scalar_mlp(
     if name == "dense":
         y = dense(scalars, e, f, a, g, activation=activation, nonneg=nonneg, chunk=chunk)
     else:
-        if u.device.type == "cpu" and not cpu.AVAILABLE:
+        if u.device.type == "cpu" and not (cpu.AVAILABLE or torch.compiler.is_compiling()):
             _warn_without_numba()
         keys, table = tables(e, f, a, g, SLOPES[activation], scalars.dtype)
         y, _ = look_up(scalars.contiguous(), keys, table, nonneg)

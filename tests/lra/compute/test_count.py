@@ -63,6 +63,10 @@ DEFINED: dict[str, Callable[[int], int]] = {
     # Two directions, each reads under the key, writes and reads for the query; one gate, or two.
     "deltanet": lambda n: 2 * 6 * n * D * D + 2 * n * D,
     "gated_deltanet": lambda n: 2 * 6 * n * D * D + 2 * 2 * n * D,
+    # The same, with a map through 16 numbers to the decay of each feature.
+    "kda": lambda n: 2 * 6 * n * D * D + 2 * n * (D + D * 16 + 16 * D),
+    # Sums of k k^T and k v^T, a factor and two solves for each channel, a product for each query.
+    "mesa": lambda n: 3 * 2 * n * D * D + D**3 // 3 + 2 * D**3,
     # Two directions, each writes and reads; two gates.
     "hydra": lambda n: 2 * 4 * n * D * D + 2 * 2 * n * D,
     # Two directions, each writes and reads; a map through 16 numbers to the decay of each feature.

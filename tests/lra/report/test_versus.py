@@ -74,8 +74,16 @@ def test_words_name_runs_and_refusals_are_sentences(answering, make, runs: Path,
     everything = frame(runs)
     with pytest.raises(UserError, match=r"'luna' names 2 rows, .*\n  luna,M=[48]\n  luna,M=[48]$"):
         find_runs("luna", everything)
-    for word in ("luna,M=4", "luna,M=4.0,protocol.recipe.lr=2e-3,kernel=learned"):
+    as_printed = "luna M=4 lr=0.002", "luna,M=4,lr=2e-3"
+    for word in ("luna,M=4", "luna,M=4.0,protocol.recipe.lr=2e-3,kernel=learned", *as_printed):
         assert list(find_runs(word, everything)["attention.M"]) == [4]
+    with pytest.raises(UserError, match="have no setting 'lrr'; did you mean"):
+        find_runs("luna,lrr=1", everything)
+    twice = everything.assign(**{"model.lr": 1})
+    with pytest.raises(UserError, match=r"'lr'; give one of protocol.recipe.lr, model.lr$"):
+        find_runs("luna,lr=2e-3", twice)
+    assert cli.main(["compare", "luna", "softmax", "--task", "lisstops", "--runs", str(runs)]) == 2
+    assert "--task lisstops: the runs in" in capsys.readouterr().err
     make("linear", 0.3)
     assert cli.main(["compare", "linear", str(luna.parent), "--runs", str(runs)]) == 2
     assert "has no answers" in capsys.readouterr().err
@@ -114,6 +122,7 @@ def test_few_rows_are_named_briefly_and_an_example_works(answering, runs: Path, 
     assert [line[3:8] for line in shown.splitlines()[:2]] == ["softm", "luna,"]
     settings = [line for line in shown.splitlines() if line.startswith("setting")]
     assert settings[0] == "setting   attention.name: A softmax, B luna"
+    assert "absent" not in "".join(settings), "softmax has no M"
 
 
 def test_a_name_without_its_seed_is_the_row(answering, runs: Path):

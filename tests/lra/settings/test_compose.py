@@ -101,6 +101,8 @@ NOT_PUBLISHED = {
     ("gla", "gates"): READS_X,
     ("hydra", "gates"): READS_X,
     ("hydra", "tie"): "published, each direction has its own steps, and the causal form has one",
+    ("kda", "gates"): READS_X,
+    ("kda", "rank"): "published, the width of a head, which a map of a head's key need not have",
     ("lion", "gates"): READS_X,
     ("longconv", "kernel_dropout"): "published, training leaves out lags, at random",
     ("longconv", "output"): GATED,

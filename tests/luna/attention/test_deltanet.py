@@ -42,7 +42,7 @@ def gates(method: DeltaRule, k: Tensor) -> tuple[Tensor, Tensor]:
         return k @ gate.map.weight.mT + gate.map.bias.unsqueeze(1)
 
     beta = method.highest * logits(method.write).sigmoid()
-    if not method.gated:
+    if not hasattr(method, "log_rate"):
         return beta, torch.zeros_like(beta)
     return beta, -method.log_rate.exp().view(-1, 1, 1) * softplus(logits(method.step_size))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from luna.kernels import cpu
 
 F64, F32 = torch.float64, torch.float32
-numba = pytest.mark.skipif(not cpu.AVAILABLE, reason="needs numba: pip install 'luna-lra[fast]'")
+numba = pytest.mark.skipif(not cpu.AVAILABLE, reason="needs numba: pip install numba")
 
 
 def leaves(*tensors: Tensor, dtype: torch.dtype | None = None) -> list[Tensor]:
