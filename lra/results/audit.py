@@ -295,7 +295,7 @@ def _cost(record: Record) -> Iterator[str]:
         try:
             with readable(record.path, "its network cannot be built here, so its cost is trusted"):
                 run = run or read_experiment(record["settings"], record["seed"])
-                attention = named and reference_of(named, run.task.name)
+                attention = reference_of(named, run.task.name) if named else None
                 # What is compared below needs no backward pass, which is half of the work.
                 counts[what] = count_run(run, attention, backward=False)
         except UserError as error:

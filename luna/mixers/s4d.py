@@ -127,7 +127,7 @@ class S4D(Mixer):
         """Make b, which is trained, of its sizes (systems, N or N / 2); steps by softplus."""
         b = inputs.clone()
         self.b = nn.Parameter(b if self.real else torch.stack((b, torch.zeros_like(b)), -1))
-        self.rates = self.rates | {"b": SLOW}
+        self.rates = self.rates | {"b": SLOW}  # type: ignore[misc]  # the class has no b
         with torch.no_grad():
             self.log_dt.copy_(self.log_dt.exp().expm1().log())
 
