@@ -87,6 +87,7 @@ class Schedule(Enum):
     rsqrt = "rsqrt"  # warm-up, then lr / sqrt(step)
     cosine = "cosine"  # warm-up from 0, then a half cosine to 0
     onecycle = "onecycle"  # linear up and down, beta1 cycling against it
+    cosine_full = "cosine_full"  # warm-up from 0, then a half cosine to 0 after the last step
     cosine_floor = "cosine_floor"  # warm-up from a tenth, then a half cosine to 0.4 of the peak
 
 
@@ -186,6 +187,10 @@ class Recipe:
     weight_decay: float = field(metadata=limits.WHOLE)
     clip: Clip
     clip_at: float = field(metadata=limits.POSITIVE)
+    # Of single parameters, over what their method asks for: {of: [patterns of names], lr: ..}, the
+    # first that fits. A pattern may fit none, for a protocol is for every method
+    rates: list[Any] = field(default_factory=list, metadata=limits.RATES)
+    undecayed: list[str] = field(default_factory=list)  # patterns too: no weight decay
 
 
 @dataclass

@@ -53,6 +53,14 @@ def _is_reference(value: Any) -> bool:
     return bool(numbers) and all(numbers) and value.keys() <= {"parameters", "flops", "examples"}
 
 
+def _is_rate(value: Any) -> bool:
+    if not isinstance(value, dict) or value.keys() != {"of", "lr"}:
+        return False
+    of, lr = value["of"], value["lr"]
+    patterns = isinstance(of, list) and all(isinstance(pattern, str) for pattern in of)
+    return patterns and type(lr) in (int, float) and 0 < lr < math.inf
+
+
 def _are_devices(value: Any) -> bool:
     if type(value) is int:
         return 1 <= value < MOST
@@ -104,6 +112,10 @@ PAD = joint(
 N_HEADS = joint(
     lambda x, run: x >= 1 and run.model.qkv_dim % x == 0,
     "a divisor of model.qkv_dim={run.model.qkv_dim}",
+)
+RATES = alone(
+    lambda x: all(map(_is_rate, x)),
+    "a list of {{of: [patterns of names], lr: ..}}, each lr finite and greater than 0",
 )
 NORM = joint(
     lambda x, run: x.name != "batch" or run.processes == 1,

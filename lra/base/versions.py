@@ -83,6 +83,10 @@ ADDED: dict[str, Any] = {
     "protocol.style.hidden_layers": 1,
     "protocol.style.tied_dropout": False,
     "protocol.style.embedding_dropout": True,
+    "protocol.recipe.rates": [],
+    "protocol.recipe.undecayed": [],
+    "pretrain.recipe.rates": [],
+    "pretrain.recipe.undecayed": [],
 }
 PRETRAINING, CONVERSION = "pretraining", "conversion"  # only some runs have one
 OF_CONVERSION = (CONVERSION,)
@@ -137,7 +141,7 @@ def without_added(settings: dict[str, Any]) -> dict[str, Any]:
         *groups, name = place.split(".")
         group = settings
         for key in groups:
-            group = group.get(key, {})
+            group = group.get(key) or {}
         if name in group and group[name] == value:
             del group[name]
     return settings

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from lra.base.config import Objective, Positions, Pretrain, Protocol, Tolerance
 from lra.compute.count import count_run
 from lra.settings.compose import row_of_own_task, scale
+from lra.settings.presets import reference_of
 from lra.settings.run import Run
 from lra.settings.search_path import read
 
@@ -70,7 +71,7 @@ def budget_of(run: Run) -> Budget:
         if style.positions is Positions.alibi:  # a form that few attentions have
             style = replace(style, positions=Positions.none)
         counted = replace(run, protocol=replace(run.protocol, style=style))
-        count = count_run(counted, {"name": reference})
+        count = count_run(counted, reference_of(reference, run.task.name))
         cost = Cost(count.parameters, count.flops, protocol_examples(run))
         return Budget(reference, cost, run.compute.tolerance)
     numbers = dict.fromkeys(MEASURES) | {"examples": protocol_examples(run)} | reference

@@ -67,6 +67,7 @@ class Layout:
     grid: tuple[int, int] | None = None  # (rows, columns) of an image
     # How its inputs are read as numbers (protocol.style.input); None: its ids are no quantities
     scale: Scale | None = None
+    numeric: bool = False  # they are, whatever the protocol says
     # What is asked of an example (lra/metrics/target.py); `classes` counts labels or numbers too.
     asks: str = "classes"
     centre: Sequence[float] = (0.0,)  # of numbers: their mean and standard deviation in training,

@@ -3,7 +3,8 @@ Krizhevsky 2009; Tay et al. 2021, 2.2.4).
 
 Ids are grey levels 0 to 255, row by row; black shares its id with padding, which images lack.
 Train, val and test are TensorFlow Datasets' train[:90%], train[90%:] and test, in its order,
-whatever the source. Image8 is the same at 8 x 8, for runs of minutes.
+whatever the source. Image8 is the same at 8 x 8, for runs of minutes; image16 at 16 x 16, whose
+levels networks read as numbers.
 """
 
 from __future__ import annotations
@@ -77,6 +78,16 @@ class Image8(Image):
     probe = True
     max_length = 8 * 8
     grid = (8, 8)
+    encoding: ClassVar = {**Image.encoding, "blocks": BLOCKS}
+
+
+class Image16(Image):
+    name = "image16"
+    title = "which of ten things a picture of 16 x 16 shows, in numbers"
+    probe = True
+    max_length = 16 * 16
+    grid = (16, 16)
+    numeric = True
     encoding: ClassVar = {**Image.encoding, "blocks": BLOCKS}
 
 

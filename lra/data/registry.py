@@ -38,6 +38,7 @@ BUILTIN = {
     "pathx": "lra.data.pathfinder.task:PathX",
     "pathfinder256": "lra.data.pathfinder.task:Pathfinder256",
     "image8": "lra.data.image:Image8",
+    "image16": "lra.data.image:Image16",
     "recall": "lra.data.recall:Recall",
     "single": "lra.data.single:Single",
     "fuzzy": "lra.data.mad:Fuzzy",

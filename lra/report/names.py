@@ -12,6 +12,7 @@ NAMES = {
     "listops": "ListOps",
     "pathx": "Path-X",
     "image8": "Image, 8 x 8",
+    "image16": "Image, 16 x 16",
     "fuzzy": "Fuzzy recall",
     "hops": "Two hops",
     "forgetting": "The latest value",

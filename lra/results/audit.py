@@ -283,17 +283,19 @@ def _cost(record: Record) -> Iterator[str]:
     from lra.compute.budget import MEASURES, NUMBERS, Budget, Cost
     from lra.compute.count import count_run
     from lra.settings.experiment import read_experiment
+    from lra.settings.presets import reference_of
 
     compute, budget = record["compute"], record.get("compute.budget") or {}
     reference, counts = budget.get("reference"), dict[str, Any]()
-    networks: list[tuple[str, dict[str, Any], Any]] = [("network", compute, None)]
+    networks: list[tuple[str, dict[str, Any], str | None]] = [("network", compute, None)]
     if reference not in (None, NUMBERS):
-        networks.append(("budget", budget, {"name": reference}))
+        networks.append(("budget", budget, reference))
     run = None
-    for what, stated, attention in networks:
+    for what, stated, named in networks:
         try:
             with readable(record.path, "its network cannot be built here, so its cost is trusted"):
                 run = run or read_experiment(record["settings"], record["seed"])
+                attention = reference_of(named, run.task.name) if named else None
                 # What is compared below needs no backward pass, which is half of the work.
                 counts[what] = count_run(run, attention, backward=False)
         except UserError as error:

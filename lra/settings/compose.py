@@ -140,7 +140,7 @@ def _fit_to_task(run: Run) -> None:
     rules, task = run.protocol.data, data.of(run.task)
     if task.per_token:
         run.protocol.style.pooling = Pooling.none
-    if task.channels:
+    if task.channels or task.numeric:
         run.protocol.style.input = Input.numbers
     length = task.width(run.task, rules.max_length)
     rules.max_length = rules.max_length or length

@@ -58,6 +58,21 @@ def take_cost_facts(attention: dict[str, Any], task: str) -> dict[str, Any]:
     return {"exempt": exempt, "preset": about["preset"], "knobs": about["knobs"] or {}}
 
 
+def reference_of(budget: str, task: str) -> dict[str, Any]:
+    """Read the attention whose cost is the budget: `name`, at its published options, or
+    `name:preset`."""
+    name, _, preset = budget.partition(":")
+    if not preset:
+        return {"name": name}
+    presets = (read("attention", name) or {}).get("presets", {})
+    if preset not in presets:
+        raise UserError(
+            f"compute.reference={budget}: attention '{name}' has no preset '{preset}'"
+            f"{nearest(preset, presets)}"
+        )
+    return usual_options(name, task, preset)
+
+
 def usual_options(attention: str, task: str, preset: str) -> dict[str, Any]:
     """Read the options that `attention=<attention>` sets on a task under a preset (`matched` where
     its file lacks the preset); empty for an attention without a file."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.optim import Optimizer
@@ -49,25 +49,43 @@ def build_optimizer(
             f"optimizer={target} takes no weight_decay, but protocol.recipe.weight_decay is "
             f"{recipe.weight_decay:g}: set it to 0"
         )
-    groups = groups_of(network, decays=DECAY in known)
+    groups = groups_of(network, recipe, decays=DECAY in known)
     optimizer = built("optimizer", made, target, groups, **words, **known)
     if not isinstance(optimizer, Optimizer):
         raise UserError(f"optimizer={target} is no torch.optim.Optimizer")
     return optimizer
 
 
-def groups_of(network: nn.Module, *, decays: bool = True) -> list[dict[str, Any]]:
-    """The groups of parameters: all for which no method has a rate of its own (`Method.rates`), and
-    behind them one for each such rate. `highest` is what its schedule must not exceed."""
+class Group(NamedTuple):
+    """How some parameters learn."""
+
+    lr: float | None = None  # by the recipe
+    highest: float | None = None  # what the schedule must not exceed, by their method
+    decay: bool = True
+
+
+def groups_of(network: nn.Module, recipe: Recipe, *, decays: bool = True) -> list[dict[str, Any]]:
+    """The groups of parameters: all that learn as the recipe says of all, and behind them one for
+    each other way, by the recipe's patterns or by a method (`Method.rates`)."""
     of_parameter = rates_of(network)
-    by_rate: dict[Rate, list[nn.Parameter]] = {Rate(): []}
-    for parameter in network.parameters():
-        by_rate.setdefault(of_parameter.get(parameter, Rate()), []).append(parameter)
+    groups: dict[Group, list[nn.Parameter]] = {Group(): []}
+    for name, parameter in network.named_parameters():
+        rate = of_parameter.get(parameter, Rate())
+        name = name.removeprefix("network.")  # of a LightningModule
+        fits = [own["lr"] for own in recipe.rates if _fits(name, own["of"])]
+        decay = rate.decay and not _fits(name, recipe.undecayed)
+        group = Group(fits[0], None, decay) if fits else Group(None, rate.highest, decay)
+        groups.setdefault(group, []).append(parameter)
     return [
-        {"params": parameters, "highest": rate.highest}
-        | ({} if rate.decay or not decays else {DECAY: 0.0})
-        for rate, parameters in by_rate.items()
+        {"params": parameters, "highest": group.highest}
+        | ({} if group.lr is None else {"lr": group.lr})
+        | ({} if group.decay or not decays else {DECAY: 0.0})
+        for group, parameters in groups.items()
     ]
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def rates_of(network: nn.Module) -> dict[nn.Parameter, Rate]:

@@ -32,7 +32,7 @@ def record_of(
     facts = measured | {
         "kind": "training",
         "task": run.task.name,
-        "attention": run.experiment.settings()["attention"],
+        "attention": run.experiment.settings()["attention"],  # without usual values that came later
         "model": run.model.name,
         "protocol": {"name": run.protocol.name, "version": run.protocol.version},
         "steps_share": run.steps_share,

@@ -92,6 +92,13 @@ def cosine(s: int, recipe: Recipe) -> float:
     return ramp(s, recipe) * max(0.0, 0.5 * (1 + math.cos(math.pi * (past % 1))))
 
 
+def cosine_full(s: int, recipe: Recipe) -> float:
+    """Half a cosine from the end of the warm-up to 0 after the last step, as transformers has it
+    (S4)."""
+    past = max(0, s - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
+    return ramp(s, recipe) * max(0.0, 0.5 * (1 + math.cos(math.pi * past)))
+
+
 def triangle(s: int, recipe: Recipe) -> tuple[float, bool]:
     """The height, 0 to 1, of a triangle that peaks at the last warm-up step; whether it rises."""
     peak, last = max(recipe.warmup - 1, 0), recipe.steps - 1
@@ -125,6 +132,7 @@ SCHEDULES: dict[Schedule, Rule] = {
     Schedule.constant: ramp,
     Schedule.rsqrt: rsqrt,
     Schedule.cosine: cosine,
+    Schedule.cosine_full: cosine_full,
     Schedule.onecycle: onecycle,
     Schedule.cosine_floor: cosine_floor,
 }

@@ -66,7 +66,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "linear": [{"normalise": "abs"}, {"normalise": "rms"}],
     "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}, {"normalise": "rms"}],
     "reformer": [{"chunk": 8}],
-    "s4d": [{"init": "real", "output": "glu"}],
+    "s4d": [
+        {"init": "real", "output": "glu"},
+        {"block": "s4", "output": "glu", "shared": True, "init": "legs"},
+    ],
     "skyformer": [{"landmarks": 8}],
     "rff": [{"normalise": "abs"}, {"normalise": "rms"}],
     "synthesizer": [

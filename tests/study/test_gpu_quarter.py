@@ -51,26 +51,32 @@ def test_who_is_queued_or_left_out_is_a_method_and_none_is_both(entries: list[An
 
 
 def test_the_queue_is_in_its_order_and_no_run_is_in_it_twice(entries: list[Any]):
-    assert [entry.run.attention["name"] for entry in entries[:3]] == ["softmax", "luna", "luna"]
+    first = [entry.run.attention["name"] for entry in entries[:4]]
+    assert first == ["s4d", "softmax", "luna", "luna"]
     identities = [entry.run.experiment.identity("") for entry in entries]
     assert len(set(identities)) == len(identities)
     titles = {jobs_.Job(entry, 1).title for entry in entries}  # logs and failures go by them
     assert len(titles) == len(entries)
     folders = [Path(entry.run.runs_dir).name for entry in entries]
-    order = ["published_listops", "published_text", "published_listops_long"]
+    order = ["s4d_image", "published_listops", "published_text", "published_listops_long"]
     assert list(dict.fromkeys(folders)) == order
     assert folders == sorted(folders, key=order.index)
 
 
 def test_every_run_is_one_of_the_protocol_on_a_gpu(entries: list[Any]):
     for entry in entries:
-        run = entry.run
-        assert run.protocol.name == "nystrom"
+        run, of_s4 = entry.run, entry is entries[0]
+        assert run.protocol.name == ("s4" if of_s4 else "nystrom")
         assert run.trainer.accelerator == "gpu"
-        assert run.trainer.compile.name == "graphs"
+        assert run.trainer.compile.name == ("default" if of_s4 else "graphs")
         assert str(run.trainer.precision) == "32-true"
-        assert run.protocol.recipe.steps == run.protocol.evaluation.every * 20
+        assert run.protocol.recipe.steps == run.protocol.evaluation.every * (25 if of_s4 else 20)
         assert entry.seconds > 0
+
+
+def test_the_small_s4d_comes_first_with_the_steps_that_fit_a_quarter(entries: list[Any]):
+    recipe = entries[0].run.protocol.recipe
+    assert (recipe.steps, recipe.warmup, recipe.batch) == (25_000, 1_250, 50)
 
 
 def test_long_runs_keep_the_shape_of_the_schedule(entries: list[Any]):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from lra.base.errors import UserError
 from lra.compute.budget import Budget, Cost, budget_of
 from lra.compute.gate import check_budget
 
@@ -75,3 +76,25 @@ def test_a_run_with_alibi_is_held_against_the_reference_without_positions():
     short = ("protocol.data.pad_to=64", "protocol.data.max_length=64", "attention=softmax")
     alibi, none = (composed(*short, f"protocol.style.positions={p}") for p in ("alibi", "none"))
     assert budget_of(alibi) == budget_of(none)
+
+
+def test_a_budget_can_be_an_attention_at_a_preset():
+    """That of protocol s4 is the authors' S4D, at the width of the run."""
+    words = [
+        "task=image8",
+        "protocol=s4",
+        "model.n_layers=1",
+        "model.d_model=16",
+        "model.n_heads=1",
+    ]
+    of_s4d = check_budget(composed(*words, "attention=s4d"))
+    assert of_s4d.budget.reference == "s4d:s4"
+    assert set(of_s4d.ratios.values()) == {1.0}
+    run = composed(*words, "attention=uniform", "attention.preset=published")
+    assert check_budget(run).budget == of_s4d.budget
+    plain = composed(*words, "attention=s4d", "compute.reference=s4d")
+    assert check_budget(plain).budget.cost.parameters != of_s4d.budget.cost.parameters
+    for wrong, complaint in (("s4d:s5", "no preset 's5'"), ("s4e:s4", "'s4e' has no preset 's4'")):
+        run = composed(*words, "attention=s4d", f"compute.reference={wrong}")
+        with pytest.raises(UserError, match=complaint):
+            check_budget(run)

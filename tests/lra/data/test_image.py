@@ -54,14 +54,24 @@ def test_a_smaller_picture_has_the_means_of_blocks_in_their_places(tmp_path: Pat
     assert {int(i): int(found[i]) for i in found.nonzero()[0]} == {1: 1, 15: 255, 56: 2}
 
     words = ["source=tiny"]
-    whole, small = (
+    whole, *smaller = (
         prepare(lra.data.configure(name, words), max_length=0, data_dir=tmp_path).split("val")
-        for name in ("image", "image8")
+        for name in ("image", "image8", "image16")
     )
-    every = np.arange(len(small))
-    blocks = whole.ids(every).reshape(-1, 8, 4, 8, 4).astype(float).mean((2, 4)).reshape(-1, 64)
-    assert np.abs(small.ids(every) - blocks).max() <= 0.5
-    assert (small.labels == whole.labels).all()
+    every = np.arange(len(whole))
+    for small, side in zip(smaller, (8, 16), strict=True):
+        of_blocks = whole.ids(every).reshape(-1, side, 32 // side, side, 32 // side)
+        blocks = of_blocks.astype(float).mean((2, 4)).reshape(-1, side**2)
+        assert np.abs(small.ids(every) - blocks).max() <= 0.5
+        assert (small.labels == whole.labels).all()
+
+
+def test_image16_is_read_as_numbers_by_every_protocol() -> None:
+    for words in (["attention=linear"], ["protocol=s4", "attention=s4d"]):
+        run = lra.compose(["task=image16", *words])
+        assert run.protocol.style.input.name == "numbers"
+        assert run.protocol.recipe.steps * run.protocol.recipe.batch == 640_000
+    assert lra.compose(["task=image8", "attention=linear"]).protocol.style.input.name == "ids"
 
 
 # ---------------------------------------------------------------------- archives

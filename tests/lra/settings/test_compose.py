@@ -68,8 +68,9 @@ def test_every_file_composes_and_passes_the_schema(group: str, name: str):
     own = PROTOCOLS.get(name if group == "task" else task)
     if own and group != "protocol":
         words.append(f"protocol={own}")
-    # Calibration protocols refuse the default attention.
-    run = compose([*words, "attention=softmax"] if group == "protocol" else words)
+    if group == "protocol":  # those of calibration refuse the default attention
+        words += ["attention=s4d" if name == "s4" else "attention=softmax"]
+    run = compose(words)
     names = {"task": run.task.name, "attention": run.attention["name"], "model": run.model.name}
     assert names.get(group, name) == name
 

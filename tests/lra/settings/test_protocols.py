@@ -26,8 +26,9 @@ from lra.settings.experiment import plain
 from ..conftest import read_settings
 
 GOLDEN = Path(__file__).with_name("protocols.csv")
-PROTOCOLS = ["luna", "skyformer", "lotformer", "nystrom", "official"]
+PROTOCOLS = ["luna", "skyformer", "lotformer", "nystrom", "official", "s4"]
 FIVE = ["listops", "text", "retrieval", "image", "pathfinder"]
+S4 = ["listops", "text", "image", "pathfinder", "pathx"]
 EIGHT = [*FIVE, "pathfinder64", "pathx", "pathfinder256"]
 METHODS = [
     "softmax",
@@ -46,9 +47,10 @@ METHODS = [
 
 def cases() -> Iterator[tuple[str, str, str, str]]:
     """Protocol, task, model, attention."""
-    for name in PROTOCOLS:
+    for name in PROTOCOLS[:-1]:
         for task in EIGHT if name in ("luna", "official") else FIVE:
             yield name, task, "small", "softmax"
+    yield from (("s4", task, "s4", "s4d") for task in S4)
     for task in EIGHT:
         by_method = task in ("image", "pathfinder")
         yield from (("official", task, "official", m) for m in METHODS[: None if by_method else 1])
@@ -75,13 +77,13 @@ def test_numbers_of_a_protocol(case: tuple[str, str, str, str]):
 
 # ---------------------------------------------------------------- what a protocol asks of the data
 
-DEV = {name: Dev.train if name == "luna" else Dev.test for name in PROTOCOLS}
+DEV = {name: Dev.train if name in ("luna", "s4") else Dev.test for name in PROTOCOLS}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_where_the_dev_split_of_text_comes_from(name):
     """The same for a run and for the command that prepares its data, and both can be set."""
-    words = ["task=text", f"protocol={name}", "attention=softmax"]
+    words = ["task=text", f"protocol={name}", f"attention={'s4d' if name == 's4' else 'softmax'}"]
     (other,) = set(Dev) - {DEV[name]}
     assert compose(words).task.dev is DEV[name]
     assert compose([*words, f"protocol.evaluation.dev={other.name}"]).task.dev is other

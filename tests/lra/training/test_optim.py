@@ -240,3 +240,46 @@ def test_a_rate_that_matches_nothing_is_refused(monkeypatch):
     monkeypatch.setattr(Decaying, "rates", {"log_a": Rate(highest=0.1)})
     with pytest.raises(UserError, match=r"'decaying' has a rate for parameters named 'log_a', and"):
         trained_by(Decaying(), recipe("constant"))
+
+
+def test_a_protocol_has_rates_of_single_parameters():
+    """By patterns, over what a method asks for; of what remains the schedule and decay of all."""
+    rule = recipe(
+        "constant",
+        lr=1.0,
+        warmup=4,
+        steps=10,
+        weight_decay=0.5,
+        rates=[
+            {"of": ["*.absent", "*.log_A"], "lr": 0.5},
+            {"of": ["*.other"], "lr": 0.02},
+            {"of": ["*other"], "lr": 9.0},
+        ],
+        undecayed=["0.bias", "*.log_A"],
+    )
+    network = nn.Sequential(nn.Linear(1, 1), Decaying())
+    optimizer, scheduler = trained_by(network, rule)
+    for _ in range(4):
+        optimizer.step()
+        scheduler.step()
+    of = {
+        id(p): (group["lr"], group["weight_decay"])
+        for group in optimizer.param_groups
+        for p in group["params"]
+    }
+    found = {name: of[id(p)] for name, p in network.named_parameters()}
+    assert found == {
+        "0.weight": (1.0, 0.5),
+        "0.bias": (1.0, 0.0),
+        "1.log_A": (0.5, 0.0),
+        "1.other": (0.02, 0.5),
+        "1.inner.table": (1.0, 0.0),
+    }
+
+
+def test_the_full_cosine_is_that_of_transformers():
+    """It ends at 0 one step behind the last."""
+    rule = recipe("cosine_full", lr=1.0, warmup=5, steps=25)
+    theirs = [s / 5 if s < 5 else 0.5 * (1 + math.cos(math.pi * (s - 5) / 20)) for s in range(26)]
+    assert [lr for lr, _ in trace(rule, upto=26)] == pytest.approx(theirs)
+    assert theirs[-1] == 0

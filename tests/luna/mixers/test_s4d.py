@@ -184,3 +184,43 @@ def test_flops_by_hand(causal: bool):
     x = torch.empty(3, 64, 8)
     expected = 3 * (64 * 4 * 8 * 8 + kernels + transforms)
     assert s4d(state=8, causal=causal).flops(x) == expected
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("init", INITS)
+def test_the_block_of_the_authors(init: str, shared: bool):
+    """u = x, an input that is trained, steps by softplus: a sum over all pairs of tokens."""
+    mixer = s4d(block="s4", output="glu", init=init, shared=shared, state=4)
+    with torch.no_grad():
+        mixer.b.add_(torch.randn_like(mixer.b) * 0.3)
+    x = torch.randn(2, 9, 8).double()
+    dt, A = F.softplus(mixer.log_dt).unsqueeze(-1), -mixer.A_log_decay.exp()
+    b, c, c_back = mixer.b, mixer.c, mixer.c_back
+    if init != "real":
+        A = torch.complex(A, mixer.A_frequency)
+        b, c, c_back = (torch.view_as_complex(t) for t in (b, 2 * c, 2 * c_back))
+    b = b * ((dt * A).exp() - 1) / A
+    y = mixer.d * x
+    for i in range(9):
+        for j in range(9):
+            lag, weights = (i - j, c) if j <= i else (j - i - 1, c_back)
+            y[:, i] = y[:, i] + (weights * b * (dt * A * lag).exp()).sum(-1).real * x[:, j]
+    value, gate = mixer.outward.maps(F.gelu(y)).chunk(2, -1)
+    torch.testing.assert_close(mixer.eval()(x), value * gate.sigmoid(), rtol=1e-10, atol=1e-10)
+
+
+def test_the_block_of_the_authors_begins_as_theirs():
+    mixer = s4d(block="s4", d_model=512, state=4, dt_min=1e-4)
+    dt = F.softplus(mixer.log_dt)
+    assert 0.9999e-4 < dt.min() < 1.1e-4
+    assert dt.max() < 0.1001
+    assert torch.equal(mixer.b[..., 0], torch.ones_like(mixer.b[..., 0]))
+    assert not mixer.b[..., 1].any()
+    legs = s4d(block="s4", init="legs", state=8, shared=True)
+    old = s4d(init="legs", state=8, d_model=4096)
+    assert legs.b.shape == (1, 4, 2)  # the size of c where there is no b, on the average
+    spread = old.c.square().sum(-1).mean(0).sqrt()
+    torch.testing.assert_close(legs.b[0, :, 0], spread, rtol=0.05, atol=0)
+    assert set(legs.rates) == {"log_dt", "A_*", "b"}
+    assert set(s4d().rates) == {"log_dt", "A_*"}
+    assert not hasattr(legs, "inward")
