@@ -70,6 +70,7 @@ def test_imports_run_down():
 NAMED_AS_DATA = {
     "lra.base.versions": "the modules of each declared part",
     "lra.base.code": "the packages whose source is hashed",
+    "lra.base.own": "groups of entry points, one of which is called as a package is",
 }
 
 

@@ -78,7 +78,7 @@ def test_the_python_of_a_page_runs_from_its_top_to_its_end(
     small = [*SMALL["train experiment=demo"].split(), "trainer=cpu"]
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S))
     code = code.replace('"experiment=demo"', f'"experiment=demo", *{small}')
-    assert 1 <= code.count("lra.train(") <= 5
+    assert 1 <= code.count("lra.train(") <= 6
     script = tmp_path / f"{Path(page).stem}_page.py"
     script.write_text(code, encoding="utf-8")
     runpy.run_path(str(script), run_name=script.stem)
