@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
-from lra.base.errors import one_line
+from lra.base.errors import UserError, one_line
+from lra.data import registry
 from lra.report import stats
 from lra.report.cell import all_of, each, rounded
 from lra.report.table import (
@@ -25,22 +27,34 @@ MEANINGS = {"∅": "no better than the best rule", "↓": "shown to be worse tha
 
 
 def brief(table: Table) -> list[str]:
-    """Two lines for a terminal: what the numbers are, and what their marks say. The notes of the
-    table have all of it."""
+    """For a terminal: what the numbers are, what their marks say, and how to compute the rules. The
+    notes of the table have all of it."""
     scores = scored_by(table.runs) if table.costs else "Scores in % on dev"
     marks = {*all_of(table.cells, "mark")}
     said = [f"{mark} {meaning}" for mark, meaning in MEANINGS.items() if mark in marks]
     without = [c for c in table.columns if table.rules.empty or table.rules[c].isna().all()]
+    rules = list[str]()
     if table.costs and (table.runs["tune.name"] != "none").any():
         said.append("tune=lr: rate chosen on dev of seeds that are not shown")
     if table.costs and without:
-        task = table.column(without[0])["task"].iloc[0]
-        said.append(f"rules not computed: lra data baseline {task} --to rules.jsonl")
+        rules = [f"Rules not computed{_how(table, without[0])}"]
     elif table.missing:
-        task = table.column(next(iter(table.missing)))["task"].iloc[0]
-        said.append(f"rules incomplete: lra data baseline {task} --to rules.jsonl")
+        rules = [f"Rules incomplete{_how(table, next(iter(table.missing)))}"]
     lines = [f"{scores}: mean ± standard deviation (seeds). More: lra table --notes."]
-    return [*lines, *(["; ".join(said) + "."] if said else [])]
+    return [*lines, *(["; ".join(said) + "."] if said else []), *rules]
+
+
+def _how(table: Table, column: str) -> str:
+    """Behind a lack of rules: the command that computes those of the data of a column."""
+    settings = table.column(column)["record"].iloc[0]["settings.task"]
+    if settings["name"] not in registry.names():  # of arrays in memory, say
+        return f", and '{settings['name']}' is known in its own script alone"
+    task = registry.get(settings["name"])
+    try:
+        words = registry.overrides(task, registry.configure(task.name, settings=settings))
+    except UserError:  # its options were others when it ran
+        words = []
+    return f": {shlex.join(['lra', 'data', 'baseline', task.name, *words])} --to rules.jsonl"
 
 
 def training_notes(table: Table) -> Iterator[str]:

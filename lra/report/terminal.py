@@ -224,7 +224,7 @@ def _grid(
     styles: Sequence[Sequence[str]] = (),
 ) -> Group:
     """Where columns are too many for the terminal, long names are folded and the last columns left
-    out. Notes that are not to be shown in full have a line each. `styles` are rich's, of every
+    out. Brief notes are wrapped here, those in full by the console. `styles` are rich's, of every
     cell."""
     lines = body.reset_index()
     needs = [max(map(len, (name, *lines[name]))) + 1 for name in lines]
@@ -233,8 +233,9 @@ def _grid(
     fit = max(2, sum(pd.Series(needs).cumsum() <= width + 1))
     if left_out := [*lines.columns[fit:]]:
         notes = [*notes, f"Not shown on {width} columns: {', '.join(left_out)}."]
-    if not in_full:
-        notes = [textwrap.shorten(note, width, placeholder=" …") for note in notes]
+    if not in_full:  # a command among them is not torn at its hyphens
+        wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+        notes = [wrapper.fill(note) for note in notes]
     grid = Lines(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
