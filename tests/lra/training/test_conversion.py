@@ -127,8 +127,11 @@ def test_teacher_and_conversion_from_local_folders(tmp_path, capsys, monkeypatch
         runpy.run_path(str(ROOT.parents[1] / "convert.py"), run_name="__main__")
     converted = capsys.readouterr()
     assert (stopped.value.code, converted.err) == (0, "")
-    path = Path(converted.out.splitlines()[-1].rpartition("record ")[2])
-    record = json.loads(path.read_text(encoding="utf-8"))
+    last = converted.out.splitlines()[-1]
+    record = json.loads(Path(last.rpartition("record ")[2]).read_text(encoding="utf-8"))
+    assert f"score {record['score']:.2f}, a constant answer {record['floor']:.2f}" in last
+    collapsed = record["score"] <= record["floor"]
+    assert ("note: no better than the same answer" in converted.out) == collapsed
     assert list(record["stages"]) == ["teacher", "swap", "stage1", "best", "last"]
     assert record["attention"]["layers"] == "all"
     assert record["git"]["revision"] == environment.git()["revision"]
