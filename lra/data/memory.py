@@ -115,7 +115,7 @@ def from_hf(
     return from_arrays(name, **parts, **others)
 
 
-def _warn_of_gaps(name: str, labels: Mapping[str, Sequence[Any]]) -> None:
+def _warn_of_gaps(name: str, labels: Mapping[str, Any]) -> None:
     """Labels 1 and 2 make three classes, one of which nothing belongs to."""
     there = {int(label) for of_split in labels.values() for label in of_split}
     if absent := [str(c) for c in range(max(there)) if c not in there]:
