@@ -123,6 +123,7 @@ class Tuned(Enum):
 
 
 class Gate(Enum):
+    usual = "usual"  # matched for a task and a length of training of ours, report for one's own
     matched = "matched"  # a run outside its budget does not start
     report = "report"  # it starts, and its record says how far outside it is
     off = "off"  # count the run, compare it with nothing

@@ -18,6 +18,7 @@ from lra.compute.budget import times
 from lra.compute.count import Count, count_run
 from lra.compute.gate import check_budget
 from lra.compute.solve import closest, compare
+from lra.data import registry
 from lra.settings.compose import Run, compose
 from lra.training import run as runner
 
@@ -133,7 +134,25 @@ def test_an_exempt_method_starts_and_says_so():
 @pytest.mark.parametrize("word", ["protocol.recipe.steps=100", "protocol.recipe.batch=8"])
 def test_shorter_training_is_another_budget_whoever_is_exempt(attention: str, word: str):
     with pytest.raises(UserError, match=r"training examples against 1,600,000.*steps_share"):
-        check_budget(composed("task=listops", f"attention={attention}", word))
+        check_budget(composed("task=listops", f"attention={attention}", word, "compute=matched"))
+    by_default = check_budget(composed("task=listops", f"attention={attention}", word))
+    assert by_default.record()["mode"] == "report"
+    assert by_default.verdict != "matched"
+
+
+def test_the_default_holds_what_protocols_promise_and_reports_the_rest(monkeypatch):
+    monkeypatch.setattr(registry.TASKS, "added", {})
+    few = {"batch": 8, "steps": 8, "every": 4, "warmup": 1}
+    data.from_arrays("own", ([[1, 2]] * 40, [i % 2 for i in range(40)]), settings=few)
+    wide = ["attention=luna", "attention.M=64"]
+    with pytest.raises(UserError, match="outside the compute budget"):
+        check_budget(composed("task=listops", *wide))
+    own = check_budget(composed("task=own", *wide))
+    assert own.record()["mode"] == "report"
+    assert own.verdict.startswith("over budget")
+    assert "it runs all the same" in own.describe()
+    with pytest.raises(UserError, match="outside the compute budget"):
+        check_budget(composed("task=own", *wide, "compute=matched"))
 
 
 @pytest.mark.parametrize(
