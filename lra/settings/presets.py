@@ -41,11 +41,15 @@ def fill_in_layers(attention: dict[str, Any], task: str, preset: str) -> None:
     entries = attention.get("layers")
     if attention["name"] != STACK or not isinstance(entries, list):
         return  # luna.mixer refuses what is no list of methods
-    for i, entry in enumerate(entries):
-        given = {"name": entry} if isinstance(entry, str) else entry
-        if isinstance(given, dict) and isinstance(given.get("name"), str):
-            options = usual_options(given["name"], task, preset) | given
-            entries[i] = {k: v for k, v in options.items() if k not in AROUND or v != AROUND[k]}
+    attention["layers"] = [_filled_in(entry, task, preset) for entry in entries]
+
+
+def _filled_in(entry: Any, task: str, preset: str) -> Any:
+    given = {"name": entry} if isinstance(entry, str) else entry
+    if not (isinstance(given, dict) and isinstance(given.get("name"), str)):
+        return entry
+    options = usual_options(given["name"], task, preset) | given
+    return {k: v for k, v in options.items() if k not in AROUND or v != AROUND[k]}
 
 
 def take_cost_facts(attention: dict[str, Any], task: str) -> dict[str, Any]:
