@@ -111,7 +111,7 @@ def draw_families(stem: Path) -> list[Path]:
     colours = LinearSegmentedColormap.from_list("signed", [BLUE, "white", BLACK])
 
     def fill(figure: Any) -> None:
-        panels = panels_for(figure, len(FAMILIES), 5).flat
+        panels = panels_for(figure, len(CAPTIONS), 5).flat
         for axes, (name, weights) in zip(panels, family_weights(), strict=False):
             most = np.abs(weights).max()
             axes.imshow(weights, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
@@ -136,7 +136,8 @@ def draw_families(stem: Path) -> list[Path]:
 
 
 def family_weights() -> Iterator[tuple[str, np.ndarray]]:
-    """Weights (n, n) of an example of each family, in the order of FAMILIES."""
+    """Weights (n, n) of an example of each family, in the order of FAMILIES; a stack has those of
+    its layers."""
     rng = np.random.default_rng(1)
     q, k = rng.normal(size=(2, TOKENS, 4))
     directions = rng.normal(size=(4, 12))
@@ -153,7 +154,8 @@ def family_weights() -> Iterator[tuple[str, np.ndarray]]:
         "control": np.full((TOKENS, TOKENS), 1 / TOKENS),
     }
     for family in FAMILIES:
-        yield family.name, examples[family.name]
+        if family.name in examples:
+            yield family.name, examples[family.name]
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

@@ -67,9 +67,7 @@ def outside(tmp_path, monkeypatch) -> Iterator[Path]:
         "[luna.attention]\nfoo_bar = luna_foo_bar\n", encoding="utf-8"
     )
     monkeypatch.syspath_prepend(package)
-    groups.installed.cache_clear()
     yield package
-    groups.installed.cache_clear()
     forget()
 
 

@@ -18,6 +18,7 @@ EVERY = [command for page in PAGES for command in COMMANDS[page]]
 OWN = {
     "make gpu-quarter": "needs a GPU; tests/study/test_gpu_quarter.py",
     "python scripts/study/gpu_quarter.py": "the same",
+    "lra train task=image protocol=s4": "1,024 pixels are its size; tests/lra/training/test_s4.py",
     "python scripts/study/theory/": "measures for minutes; tests/study/test_theory.py",
 }
 NOT_RUN = pages.NOT_RUN | OWN
