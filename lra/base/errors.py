@@ -43,6 +43,16 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
+# Behind "must be", by OmegaConf's names of types.
+TYPES = {"Float": "a number", "Integer": "a whole number", "bool": "true or false"}
+WRONG_TYPE = re.compile(r"Value '(.*)' of type '.*' could not be converted to (\w+)")
+
+
+def of_type(name: str, value: str, kind: str) -> str:
+    """`M must be a whole number, got 'x'`, of a type as OmegaConf calls it."""
+    return f"{name} must be {TYPES.get(kind, f'a value of type {kind}')}, got '{value}'"
+
+
 def printable(text: str) -> str:
     """Write control characters and those that turn the direction of a text as escapes: a name in a
     file of somebody else must not steer the terminal."""

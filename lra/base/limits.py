@@ -90,9 +90,7 @@ SELECT_AFTER = alone(lambda x: 0 <= x <= 1, "in [0, 1]")
 DEV_BATCHES = alone(lambda x: x == -1 or 1 <= x < MOST, "at least 1, or -1 for the whole dev split")
 HIDDEN_LAYERS = alone(lambda x: 0 <= x <= 16, "at least 0, and at most 16")
 BETAS = alone(lambda x: len(x) == 2 and all(0 <= b < 1 for b in x), "two numbers in [0, 1)")
-DEVICES = alone(
-    _are_devices, "a number of devices or a list of them, because it is part of the run's identity"
-)
+DEVICES = alone(_are_devices, "how many devices, such as 2, or a list of which ones, such as [0,3]")
 REFERENCE = alone(
     _is_reference,
     "an attention, or numbers greater than 0 for some of "

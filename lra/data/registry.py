@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lra.base import code
-from lra.base.errors import UserError, first_line, nearest
+from lra.base.errors import WRONG_TYPE, UserError, first_line, nearest, of_type
 from lra.base.registry import Registry
 from lra.data.task import Task, TaskOptions, plain_value
 
@@ -183,6 +183,8 @@ def configure(
             OmegaConf.update(cfg, key, value, merge=False)
         options = cast(TaskOptions, OmegaConf.to_object(cfg))
     except (OmegaConfBaseException, yaml.YAMLError) as error:
+        if wrong := WRONG_TYPE.match(first_line(error)):
+            raise UserError(of_type(place.partition("=")[0], *wrong.groups())) from error
         raise UserError(f"{place}: {first_line(error)}") from error
     check_options(task, options)
     return options

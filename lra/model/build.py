@@ -46,11 +46,11 @@ def build(
             f"{protocol.data.vocab} rows: set protocol.data.vocab={task.vocab}"
         )
     if task.per_token != (protocol.style.pooling is Pooling.none):
-        wanted = "none" if task.per_token else "other than none"
-        labels = "a label per token" if task.per_token else "one label per example"
         raise UserError(
-            f"the task has {labels}, so protocol.style.pooling must be {wanted}, not "
-            f"{protocol.style.pooling.name}"
+            "the task has a label per token: set protocol.style.pooling=none"
+            if task.per_token
+            else "the task has one label per example and this protocol an answer per token: "
+            "choose another protocol, or protocol.style.pooling=mean"
         )
     if protocol.data.pad_to % task.stack:
         raise UserError(

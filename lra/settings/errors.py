@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lra.base import disk, groups
-from lra.base.errors import UserError, first_line, nearest, printable
+from lra.base.errors import WRONG_TYPE, UserError, first_line, nearest, of_type, printable
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "rows", "rates")
@@ -109,8 +109,7 @@ def _several(match: re.Match[str]) -> str:
 
 
 def _wrong_type(match: re.Match[str]) -> str:
-    value, kind, key = match[1], match[2], match[3]
-    return f"{key} must be {KINDS.get(kind, f'a value of type {kind}')}, got '{value}'"
+    return of_type(match[3], match[1], match[2])
 
 
 def _no_row(match: re.Match[str]) -> str:
@@ -134,12 +133,10 @@ def _tasks_of(group: str, name: str) -> set[str]:
     return set((content or {}).get("tasks") or {})
 
 
-# Behind "must be", by OmegaConf's names of types.
-KINDS = {"Float": "a number", "Integer": "a whole number", "bool": "true or false"}
 WORDED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"Ambiguous value for argument '([^']+)'"), _several),
     (
-        re.compile(r"Value '(.*)' of type '.*' could not be converted to (\w+)\s+full_key: (\S+)"),
+        re.compile(WRONG_TYPE.pattern + r"\s+full_key: (\S+)"),
         _wrong_type,
     ),
     (

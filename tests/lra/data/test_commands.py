@@ -64,7 +64,7 @@ def test_list_shows_tasks_and_what_is_prepared(lra_data: Call) -> None:
         (("listops", "sede=1"), "task 'listops' has no option 'sede'; did you mean seed?"),
         (("listops", "name=text"), "has no option 'name'"),
         (("listops", "seed"), "'seed' is not a setting: settings are written key=value"),
-        (("listops", "seed=x"), "Value 'x' of type 'str' could not"),
+        (("listops", "seed=x"), "seed must be a whole number, got 'x'"),
         (("listops", "seed=[1"), "seed=[1: "),
         (("listops", "brackets=lose"), "Invalid value 'lose', expected one of [keep, drop]"),
         (("listops", "source=tiny", "n_val=5"), "n_val is read by source=generated only, not by"),
