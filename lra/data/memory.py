@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -54,8 +53,6 @@ def from_arrays(
     ids, about = _read({split: examples for split, (examples, _) in parts.items()}, grid)
     counts = None if about["dual"] else [len(x) for of_split in ids.values() for x in of_split]
     kind, by_split = given.decide({s: ys for s, (_, ys) in parts.items()}, counts, targets)
-    if kind == "classes":
-        _warn_of_gaps(name, by_split)
     encoded = {
         split: [Example(x, y) for x, y in zip(ids[split], by_split[split], strict=True)]
         for split in SPLITS
@@ -113,18 +110,6 @@ def from_hf(
     if "train" not in parts:
         raise UserError(f"the dataset has no split train with labels, only {', '.join(dataset)}")
     return from_arrays(name, **parts, **others)
-
-
-def _warn_of_gaps(name: str, labels: Mapping[str, Any]) -> None:
-    """Labels 1 and 2 make three classes, one of which nothing belongs to."""
-    there = {int(label) for of_split in labels.values() for label in of_split}
-    if absent := [str(c) for c in range(max(there)) if c not in there]:
-        shown = ", ".join(absent[:5]) + ", ..." * (len(absent) > 5)
-        warnings.warn(
-            f"task '{name}' has {max(there) + 1} classes, and no example is of {shown}: count "
-            "labels from 0 on",
-            stacklevel=3,
-        )
 
 
 class InMemory(Task):

@@ -176,11 +176,3 @@ def test_an_example_that_does_not_fit_leaves_nothing(
     with pytest.raises(UserError, match=problem):
         prepared(tmp_path, "mean")
     assert not [*(tmp_path / "data").rglob("*.npy")]
-
-
-@pytest.mark.parametrize(("first", "said"), [(1, "is of 0: count labels from 0 on"), (0, "")])
-def test_a_class_without_examples_is_warned_of(
-    first: int, said: str, recwarn: pytest.WarningsRecorder
-):
-    data.from_arrays("gapped", ([[1, 2]] * 40, [first + i % 2 for i in range(40)]))
-    assert [str(w.message).rpartition("example ")[2] for w in recwarn] == [said] * bool(said)
