@@ -115,7 +115,18 @@ def test_unprepared_data_are_replaced_by_made_up_ids(in_this_process, overrides,
 
 def test_runs_that_cannot_start_are_refused(in_this_process, overrides, capsys):
     words = [w for w in overrides if not w.startswith("compute=")]
-    assert main(["plan", *words, "attention=luna", "compute.reference={parameters: 1}"]) == 2
+    assert (
+        main(
+            [
+                "plan",
+                *words,
+                "attention=luna",
+                "compute=matched",
+                "compute.reference={parameters: 1}",
+            ]
+        )
+        == 2
+    )
     assert "error: nothing could be measured: " in capsys.readouterr().err
     assert main(["plan", *overrides, "seed=1,2"]) == 2
     assert "add -m to run each of them" in capsys.readouterr().err
