@@ -45,7 +45,7 @@ DESCRIBED = (
 SIZES: dict[str, Any] = {"d_model": 64, "n_heads": 2, "max_len": 1024, "n_layers": 2}
 PART = "attention"  # whose parameters are counted: projections around it are the network's
 # On a narrow terminal the last ones are left out.
-COLUMNS = ("attention", "name", "time", "causal", "parameters", "state size", "knobs")
+COLUMNS = ("attention", "name", "time", "causal", "parameters", "state size", "knobs", "protocols")
 
 
 def add_arguments(listing: argparse.ArgumentParser) -> None:
@@ -65,17 +65,28 @@ def rows() -> list[dict[str, str]]:
         row, module = kept.get(name, {}), modules.get(name)
         if module is None or row.get("code") != hash_modules(module):
             row = describe(name)
-        called = {"attention": name, "name": row["title"] or name, "knobs": knobs_of(name)}
+        called = {"attention": name, "name": row["title"] or name, **of_file(name)}
         table.append(called | row)
     return table
 
 
-def knobs_of(name: str) -> str:
-    path = groups.find("attention", name)
-    # Not composed, which takes time: costs are in the file itself.
-    file = yaml.load(path.read_bytes(), yaml.CSafeLoader) if path else {}
+def of_file(name: str) -> dict[str, str]:
+    """What the file of an attention says: its knobs, and the published protocols whose authors ran
+    it, which are those that it has a preset for."""
+    file = _file("attention", name)
     exempt = isinstance(file.get("exempt"), str)  # on every task
-    return "-" if exempt else ", ".join(file.get("knobs", {}))
+    presets = file.get("presets", {})
+    published = [protocol for protocol in groups.names("protocol") if protocol in presets]
+    return {
+        "knobs": "-" if exempt else ", ".join(file.get("knobs", {})),
+        "protocols": ", ".join(published),
+    }
+
+
+def _file(group: str, name: str) -> dict[str, Any]:
+    """A file as it is: composing it takes time, and what is asked for stands in it."""
+    path = groups.find(group, name)
+    return (yaml.load(path.read_bytes(), yaml.CSafeLoader) or {}) if path else {}
 
 
 def describe(name: str) -> dict[str, str]:

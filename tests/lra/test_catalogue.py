@@ -130,7 +130,7 @@ def test_a_method_that_cannot_be_imported_has_its_error_as_its_line(tmp_path, mo
     assert "Linformer" in out
 
 
-@pytest.mark.parametrize(("room", "last"), [(80, "causal"), (200, "knobs")])
+@pytest.mark.parametrize(("room", "last"), [(80, "causal"), (200, "protocols")])
 def test_lines_of_a_terminal_end_at_its_edge(room, last, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", str(room))
@@ -140,7 +140,7 @@ def test_lines_of_a_terminal_end_at_its_edge(room, last, monkeypatch, capsys):
     assert heading.endswith(last)
     assert max(map(len, lines)) <= room
     assert any(line.startswith("rff ") and "Random Fourier features" in line for line in lines)
-    left_out = "Not shown on 80 columns: parameters, state size, knobs."
+    left_out = "Not shown on 80 columns: parameters, state size, knobs, protocols."
     assert (left_out in lines) == (room == 80)
 
 
