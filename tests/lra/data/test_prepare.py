@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -56,15 +58,17 @@ def test_a_failure_half_way_leaves_nothing(
     assert kit.leftovers(tmp_path / "data") == []
 
 
-def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
     options = lra.data.configure("listops", ["source=tiny"])
     folder = tmp_path / "listops" / preparing.identity(lra.data.get("listops"), options, 2000)
-    with ThreadPoolExecutor() as pool:
+    said = io.StringIO()  # `capsys.readouterr` would lose what is printed while it reads
+    with ThreadPoolExecutor() as pool, contextlib.redirect_stdout(said):
         with lock(folder, "never"):
             second = pool.submit(prepare, options, max_length=2000, data_dir=tmp_path)
-            waiting, deadline = "", time.monotonic() + 60
-            while "\n" not in waiting and time.monotonic() < deadline:
-                waiting += capsys.readouterr().out
+            deadline = time.monotonic() + 60
+            while "\n" not in said.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            waiting = said.getvalue()
             assert waiting == f"another process is preparing listops in {folder}; waiting for it\n"
             assert not folder.exists()
         assert second.result(timeout=60).folder == folder
