@@ -43,7 +43,9 @@ def test_how_many_processes_train_is_part_of_the_identity(small):
     four = ("trainer.devices=4", "trainer.devices=[0,1,2,3]", "trainer.num_nodes=4")
     [shared] = {identity(small(word)) for word in four}
     assert shared not in (identity(small()), identity(small("trainer.devices=2")))
-    with pytest.raises(UserError, match=r"trainer\.devices=auto is out of range: .*how many devices"):
+    with pytest.raises(
+        UserError, match=r"trainer\.devices=auto is out of range: .*how many devices"
+    ):
         small("trainer.devices=auto")
 
 
