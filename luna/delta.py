@@ -61,23 +61,28 @@ def rule_scan(
     g = g if g.shape[-1] == 1 else g.clamp_min(FLOOR)
     q, k, r, w, g = (in_chunks(t, C) for t in (q, k, r, w, g))
     G = g.cumsum(-2)  # (B, H, m, C, 1 or D), within chunks alone
-    U, W = corrections(k, r, w, G)
-    A = lower(q, k, G)
+    T, A = pairs(r, q, k, G)
+    U, W = corrections(T, r, w, G)
     Q, K = q * G.exp(), k * (G[..., -1:, :] - G).exp()
     kept = G[..., -1:, :].exp().mT  # (B, H, m, 1 or D, 1), of the state after a chunk
 
     S = q.new_zeros(*q.shape[:2], q.shape[-1], w.shape[-1]) if state is None else state
     out = []
-    for c in range(q.shape[2]):
-        y = U[:, :, c] - W[:, :, c] @ S
-        out.append(Q[:, :, c] @ S + A[:, :, c] @ y)
-        S = kept[:, :, c] * S + K[:, :, c].mT @ y
+    # `unbind`, for the gradient of `U[:, :, c]` would be as large as U, once for each chunk
+    chunks = (t.unbind(2) for t in (U, W, Q, A, K, kept))
+    for U_c, W_c, Q_c, A_c, K_c, kept_c in zip(*chunks, strict=True):
+        y = U_c - W_c @ S
+        out.append(Q_c @ S + A_c @ y)
+        S = kept_c * S + K_c.mT @ y
     return S, torch.cat(out, 2)[:, :, :n]
 
 
-def lower(q: Tensor, k: Tensor, G: Tensor) -> Tensor:
-    """The weights (..., C, C) of j <= i, 0 above the diagonal."""
-    return (q @ k.mT) * decays(G) if G.shape[-1] == 1 else lower_weights(q, k, G)
+def pairs(r: Tensor, q: Tensor, k: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+    """T and A (..., C, C): what earlier keys, and its own, give to each r and each q."""
+    if G.shape[-1] > 1:
+        return lower_weights(r, k, G), lower_weights(q, k, G)
+    L = decays(G)
+    return (r @ k.mT) * L, (q @ k.mT) * L
 
 
 def decays(G: Tensor) -> Tensor:
@@ -87,17 +92,16 @@ def decays(G: Tensor) -> Tensor:
     return (G - G.mT).masked_fill(later, float("-inf")).exp()
 
 
-def corrections(k: Tensor, r: Tensor, w: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+def corrections(T: Tensor, r: Tensor, w: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     """U (..., C, e) and W (..., C, D): what tokens write is U - W S."""
-    given = torch.cat([w, G.exp() * r], -1)
-    solved = solve(lower(r, k, G), given)
-    U, W = solved.split([w.shape[-1], k.shape[-1]], -1)
+    solved = solve(T, torch.cat([w, G.exp() * r], -1))
+    U, W = solved.split([w.shape[-1], r.shape[-1]], -1)
     return U, W
 
 
-def solve(below: Tensor, given: Tensor) -> Tensor:
-    """T^-1 of what is given (..., C, .), with 1 on the diagonal of T, whatever stands there."""
-    return torch.linalg.solve_triangular(below.tril(-1), given, upper=False, unitriangular=True)
+def solve(T: Tensor, given: Tensor) -> Tensor:
+    """T^-1 of what is given (..., C, .). Read is what stands below the diagonal, which is 1."""
+    return torch.linalg.solve_triangular(T, given, upper=False, unitriangular=True)
 
 
 def dense_delta(
@@ -109,11 +113,10 @@ def dense_delta(
     n = q.shape[2]
     eye = torch.eye(n, dtype=q.dtype, device=q.device).expand(*q.shape[:2], n, n)
     if g.shape[-1] == 1:
-        L = decays(g.cumsum(-2))
-        A, below = (q @ k.mT) * L, (r @ k.mT) * L
+        T, A = pairs(r, q, k, g.cumsum(-2))
     else:
-        A, below = dense_weights(q, k, g), dense_weights(r, k, g)
-    return A @ solve(below, eye) * beta.mT
+        T, A = dense_weights(r, k, g), dense_weights(q, k, g)
+    return A @ solve(T, eye) * beta.mT
 
 
 # ---------------------------------------------------------------------- several steps for a token

@@ -88,10 +88,10 @@ def causal_weighted_sums(
     chunk_S, chunk_z = weighted.mT @ v, weighted.sum(-2)  # (B, H, n/C, D, e) and (B, H, n/C, D)
     S = [torch.zeros_like(chunk_S[:, :, 0]) if state is None else state.S]
     z = [torch.zeros_like(chunk_z[:, :, 0]) if state is None else state.z]
-    for i in range(chunk_S.shape[2]):
-        g = decay(before[..., i], end[..., i]).unsqueeze(-1)  # (B, H, 1)
-        S.append(S[-1] * g.unsqueeze(-1) + chunk_S[:, :, i])
-        z.append(z[-1] * g + chunk_z[:, :, i])
+    g = decay(before, end).unsqueeze(-1)  # (B, H, n/C, 1)
+    for g_i, S_i, z_i in zip(*(t.unbind(2) for t in (g, chunk_S, chunk_z)), strict=True):
+        S.append(S[-1] * g_i.unsqueeze(-1) + S_i)
+        z.append(z[-1] * g_i + z_i)
 
     later = torch.ones(C, C, dtype=torch.bool, device=v.device).triu(1)
     exponent = a.unsqueeze(-2) - top.unsqueeze(-1)  # (B, H, n/C, C, C)
