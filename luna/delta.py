@@ -77,10 +77,10 @@ def rule_scan(
     return S, torch.cat(out, 2)[:, :, :n]
 
 
-def pairs(r: Tensor, q: Tensor, k: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+def pairs(r: Tensor, q: Tensor, k: Tensor, G: Tensor) -> tuple[Tensor, ...]:
     """T and A (..., C, C): what earlier keys, and its own, give to each r and each q."""
     if G.shape[-1] > 1:
-        return lower_weights(r, k, G), lower_weights(q, k, G)
+        return lower_weights(torch.stack([r, q]), k, G).unbind()
     L = decays(G)
     return (r @ k.mT) * L, (q @ k.mT) * L
 
