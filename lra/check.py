@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from contextlib import nullcontext
 
+from lra.base.screen import fitted
 from lra.compute.compiler import without_compiler
 
 WIDTH = 15  # of the name of a check
@@ -28,12 +30,15 @@ def run(arguments: argparse.Namespace) -> None:
 
     from luna.testing import CHECKS, Case, check
 
+    says = {one.name: one.says for one in CHECKS}
     torch.set_num_threads(1)
     case, began, problems = Case(arguments.name), time.monotonic(), 0
     with nullcontext() if arguments.all else without_compiler():
         for result in check(case, slow=arguments.all):
-            excused = f"does not hold, as declared: {result.excused}" if result.excused else "holds"
-            print(f"{result.name:{WIDTH}} {result.problem or excused}", flush=True)
+            holds = f"holds: {says[result.name]}"
+            excused = f"does not hold, as declared: {result.excused}" if result.excused else holds
+            words = result.problem or excused
+            print(fitted(f"{result.name:{WIDTH}} ", words, sys.stdout), flush=True)
             problems += bool(result.problem)
     seconds = f"{time.monotonic() - began:.0f} s"
     if problems:

@@ -143,6 +143,8 @@ def _training(runs: pd.DataFrame, a: Namespace) -> Iterator[Table]:
         number[name := "-".join(tasks)] += 1
         name += f"-{number[name]}" if number[name] > 1 else ""
         differ = [f"{k} {v}" for k, v in differences.items() if k not in IN_NOTES]
+        if any(fact.startswith("task.") for fact in differences):  # what these follow from
+            differ = [words for words in differ if not words.startswith("protocol.data.")]
         differ = [*_brief(differences), *differ]
         speed = not any(there[group.index].any() for there in shared)
         spec = TableSpec(
@@ -187,10 +189,13 @@ def comparable(
         texts[RATE] = texts[RATE].mask(chosen, usual.fillna("chosen"))
     table, column = (texts[facts].agg("|".join, axis=1) for facts in (of_table, of_column))
     nth = column.groupby([table, runs["task"]]).transform(lambda keys: pd.factorize(keys)[0])
+    # The data's fingerprint tells tasks apart; a reader wants the options that made them.
+    texts = pd.concat([texts, runs.filter(regex=r"^task\.").fillna("absent").map(str)], axis=1)
     counts = texts.groupby(runs["task"]).nunique().max()
     for _, group in runs.groupby([table, nth], sort=False):
         differ = texts.loc[group.index, counts.index[counts > 1]]
-        yield group, {fact: " or ".join(differ[fact].unique()) for fact in differ}
+        words = (differ.loc[differ[fact] != "absent", fact].unique() for fact in differ)
+        yield group, {f: " or ".join(w) for f, w in zip(differ, words, strict=True) if len(w)}
 
 
 def searched(runs: pd.DataFrame) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from lra.base import disk, groups
 from lra.base.errors import WRONG_TYPE, UserError, first_line, nearest, of_type, printable
+from lra.base.screen import fitted
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "rows", "rates")
@@ -194,7 +195,8 @@ def guard(command: Callable[[], Any]) -> int:
     except Exception as error:
         if (message := sentence_of(error)) is None:
             raise
-    print(*map(printable, f"error: {message}".splitlines()), sep="\n", file=sys.stderr)
+    first, *others = map(printable, message.splitlines() or [""])
+    print(fitted("error: ", first, sys.stderr), *others, sep="\n", file=sys.stderr)
     return 2
 
 

@@ -20,7 +20,7 @@ HALF_ERROR = 2e-2  # relative, of bfloat16
 
 
 def gradients(subject: Subject) -> None:
-    """Finite differences against autograd, for inputs and parameters; one example is empty."""
+    """Gradients of inputs and parameters are those of finite differences; one example is empty."""
     case = subject.case
     if case.name == "synthesizer" and case.profile == "official":
         return  # it subtracts 1e10, which rounds away what finite differences need
@@ -162,8 +162,8 @@ def excused(name: str, patterns: Iterable[str]) -> bool:
 
 
 def half_precision(subject: Subject) -> None:
-    """bfloat16 inputs, autocast on, against float32: the very same where the method asks for full
-    precision. No overflow at thirty times the scale."""
+    """bfloat16 inputs, autocast on, give what float32 gives, to the bit where the method asks for
+    full precision. No overflow at thirty times the scale."""
     method, same = subject.build().float(), subject.build().float()
     given = [t.bfloat16() for t in subject.inputs()]
     m = mask_of("prefix")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +26,11 @@ class Check:
     slow: bool = False  # by itself longer than all others: with --all
     excuse: str = ""  # the name in `exempt`, of a check that shares another's
 
+    @property
+    def says(self) -> str:
+        """What holds, in one sentence: the first of its function."""
+        return re.split(r"\. |\.$", " ".join((self.run.__doc__ or "").split()))[0]
+
     def applies(self, case: Case) -> bool:
         if self.strict and case.profile != "strict":
             return False
@@ -35,7 +41,7 @@ class Check:
 
 
 def excuses(case: Case) -> None:
-    """What a method is exempt from is a check."""
+    """What a method is exempt from is the name of a check."""
     unknown = set(case.mixer().traits().exempt) - NAMES
     listed = ", ".join(sorted(NAMES))
     hold(not unknown, f"exempt names {', '.join(unknown)}, which is no check: {listed}")

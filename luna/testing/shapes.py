@@ -30,6 +30,7 @@ def refused(words: str, call: object, *arguments: object, **named: object) -> No
 
 
 def shape(case: Case) -> None:
+    """Outputs have the shape and the precision of the values, for one token too."""
     for batch, heads, n in ((1, 1, 1), (2, 1, 2), (1, 2, 33)):
         attention = case.build(n_heads=heads)
         q, k, v, x = inputs(n, batch=batch, heads=heads)
@@ -60,6 +61,7 @@ def one_token(case: Case) -> None:
 
 
 def no_mask(case: Case) -> None:
+    """No mask gives what a mask without padding gives."""
     attention = case.build()
     q, k, v, x = inputs()
     gap = difference(attention(q, k, v, None, x), attention(q, k, v, mask_of("full"), x))
@@ -133,8 +135,8 @@ def contract(case: Case) -> None:
 
 
 def cross(case: Case) -> None:
-    """Keys and values of another sequence, longer, shorter or as long: each query on its own,
-    padded keys out of sight; or refused, where the method has no such form."""
+    """Keys and values of another sequence: each query on its own, padded keys out of sight; or
+    refused, where the method has no such form."""
     attention = case.build()
     for n, m in ((5, 37), (37, 5), (37, 37)):
         e = width(attention, 6)
@@ -207,6 +209,7 @@ def matrix(case: Case) -> None:
 
 
 def every_profile(case: Case) -> None:
+    """Every profile that it declares runs, and no other."""
     if case.options:  # which may exclude each other under another profile
         return
     q, k, v, x = inputs(32)

@@ -82,6 +82,7 @@ def state(subject: Subject) -> None:
 
 
 def deep_copy(subject: Subject) -> None:
+    """A deep copy gives what its original gives."""
     method = subject.build()
     subject.trained_output(method)
     twin = copy.deepcopy(method)
@@ -118,8 +119,9 @@ def layers(subject: Subject) -> None:
 
 
 def memory(subject: Subject) -> None:
-    """The largest tensor of a training step and the most bytes alive at once, at twice the length.
-    Of the quadratic methods only the fused softmax does without an n x n tensor."""
+    """At twice the length the largest tensor of a training step, and the most bytes alive at once,
+    grow as its complexity says. Of the quadratic methods only the fused softmax does without an n x
+    n tensor."""
     linear = subject.case.cls.declared.linear_in_n
     growth(subject, 2048 if linear else 1024)  # from 2,048 tokens some work in blocks
     if subject.case.cls.declared.causal_form:
@@ -176,6 +178,7 @@ def best_time(subject: Subject, n: int) -> float:
 
 
 def facts(case: Case) -> None:
+    """Its paper, its complexity and the names of its options are as a catalogue needs them."""
     mixer = case.mixer()
     cls, declared = case.cls, mixer.traits()
     hold(bool(cls.paper.title), "its paper has no title")

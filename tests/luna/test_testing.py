@@ -83,6 +83,11 @@ def test_checks_have_names_of_their_own_but_those_that_share_an_excuse():
     assert {one.name for one in CHECKS if not one.strict} <= NAMES
 
 
+def test_each_check_says_in_a_sentence_what_holds():
+    assert [one.name for one in CHECKS if not 20 < len(one.says) < 150] == []
+    assert {one.name: one.says for one in CHECKS}["one_token"].startswith("n = 1: a row-stochastic")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

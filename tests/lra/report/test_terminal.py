@@ -84,6 +84,17 @@ def test_a_choice_of_tasks_and_attentions(
     )
 
 
+def test_a_table_is_headed_by_the_option_that_made_its_data(
+    make: Make, runs: Path, capsys: Capture
+):
+    """And not by the lengths that follow from it."""
+    make("luna", 0.41, pairs=64)
+    make("luna", 0.42, pairs=128)
+    assert main(["table", "--runs", str(runs)]) == 0
+    heads = re.findall(r"^\w+, (.*?) *$", capsys.readouterr().out, re.M)
+    assert sorted(heads) == ["task.pairs 128", "task.pairs 64"]
+
+
 def test_a_narrow_terminal_folds_names(
     make: Make, runs: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ):
