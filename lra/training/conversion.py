@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -19,6 +20,7 @@ from lra.base.code import Source, source_of
 from lra.base.digests import digest
 from lra.base.disk import disk_errors, read_json, write_json
 from lra.base.errors import UserError, first_line
+from lra.base.network import resolves
 from lra.data.store import lock
 from lra.metrics.metric import facts_of, get
 from lra.runs import environment
@@ -43,6 +45,7 @@ METRICS: dict[metrics.Metric, str] = {
     metrics.acceptable: "matthews",
     metrics.similarity: "pearson_spearman",
 }
+HUB = "https://huggingface.co"  # where HF_ENDPOINT names no other
 MOVE = "free some space, or point runs_dir elsewhere; the same command then goes on"
 ConversionStage = Enum("ConversionStage", ["teacher", "convert"])  # the first finetunes softmax
 Device = Enum("Device", ["auto", "cpu", "cuda"])  # auto: a GPU if there is one
@@ -202,14 +205,16 @@ def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
     else:
         numbers = {name: i for i, name in enumerate(classes)}
         head = {"id2label": dict(enumerate(classes)), "label2id": numbers}
+    offline = not Path(source).exists() and not resolves(os.environ.get("HF_ENDPOINT") or HUB)
     torch.manual_seed(run.seed)  # for a new head: its weights are part of the run's identity
     try:
-        processor = task.processor(source)
+        processor = task.processor(source, offline=offline)
         model, report = getattr(transformers(), task.auto_model).from_pretrained(
             source,
-            config=config_of(source, **head),
+            config=config_of(source, offline=offline, **head),
             output_loading_info=True,
             ignore_mismatched_sizes=bool(head),
+            local_files_only=offline,
             trust_remote_code=False,
         )
     except (OSError, ValueError, SafetensorError) as error:
