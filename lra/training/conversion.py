@@ -36,7 +36,7 @@ from luna.convert import pipeline, tasks
 from luna.convert.host import quiet, transformers
 from luna.convert.host_config import config_of
 from luna.convert.recipe import ConversionRecipe
-from luna.convert.tasks import metrics
+from luna.convert.tasks import metrics, tiny
 
 # The metrics of luna.convert, which has them on tensors, by their names here.
 METRICS: dict[metrics.Metric, str] = {
@@ -49,6 +49,8 @@ HUB = "https://huggingface.co"  # where HF_ENDPOINT names no other
 MOVE = "free some space, or point runs_dir elsewhere; the same command then goes on"
 ConversionStage = Enum("ConversionStage", ["teacher", "convert"])  # the first finetunes softmax
 Device = Enum("Device", ["auto", "cpu", "cuda"])  # auto: a GPU if there is one
+DataSource = Enum("DataSource", ["own", "tiny"])  # the task's own; made sentences (task=tiny)
+MADE = "made"  # the path of a checkpoint that is made here
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Checkpoint:
 
 @dataclass
 class DataFolder:
+    source: DataSource
     path: str | None  # a local folder; None: the Hugging Face hub
 
 
@@ -89,6 +92,8 @@ def check_conversion(cfg: DictConfig) -> Conversion:
                 "method, and with layers=[..] the layers that get it"
             )
         typed.attention = attention
+        if typed.data.source is DataSource.tiny:  # no score of it may pass for another task's
+            typed.task = tiny.NAME
         run = cast(Conversion, OmegaConf.to_object(typed))
     if run.seed < 0:
         raise UserError(f"seed={run.seed} is out of range: it must be at least 0")
@@ -205,6 +210,8 @@ def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
     else:
         numbers = {name: i for i, name in enumerate(classes)}
         head = {"id2label": dict(enumerate(classes)), "label2id": numbers}
+    if source == MADE:
+        source = _made(run)
     offline = not Path(source).exists() and not resolves(os.environ.get("HF_ENDPOINT") or HUB)
     torch.manual_seed(run.seed)  # for a new head: its weights are part of the run's identity
     try:
@@ -232,6 +239,15 @@ def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
             )
         print(f"{run.task}: '{source}' gets a new head ({', '.join(new)})")
     return processor, model
+
+
+def _made(run: Conversion) -> str:
+    """Make the model of trials once, beside its teachers."""
+    place = _teachers(run).with_name("start")
+    if not (place / "config.json").exists():
+        with lock(place, f"another process is making {place}; waiting for it"):
+            tiny.make_model(place)
+    return str(place)
 
 
 def _device(device: Device) -> str:
