@@ -31,10 +31,10 @@ SETTINGS = {
     "protocol.recipe.<lr, steps, batch, ...> trainer.<...>",
     "convert": "stage=convert,teacher layers=all,last:<n> device=auto,cpu,cuda "
     "recipe.stage1=ce,mse,both,null recipe.schedule=linear,cosine,constant "
-    "recipe.select=dev,train_split model.path=DIR data.path=DIR "
+    "recipe.select=dev,train_split model.path=DIR data.path=DIR data.source=own,tiny "
     "teacher=DIR seed=0 runs_dir=runs attention.<option> recipe.<lr, epochs, ...>",
 }
-TASKS = {"convert": "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, imagenet1k, image_folder"}
+TASKS = {"convert": "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, imagenet1k, image_folder, tiny"}
 # Groups of which each choice has a line.
 EXPLAINED = ("around", "compute", "experiment", "model", "protocol", "task", "trainer")
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from lra.base import disk, groups, hydras
 from lra.base.errors import UserError, nearest
 from lra.base.parent import end_with_first
+from lra.base.parser import Parser
 from lra.base.places import CONFIGS
 from lra.settings.errors import guard
 
@@ -285,7 +286,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     command = words[0]
     places = {name: place for part in COMMANDS.values() for name, (_, place) in part.items()}
     if command in places:
-        parser = argparse.ArgumentParser(prog=f"lra {command}")
+        parser = Parser(prog=f"lra {command}")
         pkgutil.resolve_name(places[command])(parser)
         # Settings may stand before and behind an option, as those of lra train may.
         mixed = command in ("plan", "status", "compute", "leaderboard")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lra.base.errors import UserError
+from lra.base.parser import Parser
 from lra.data import registry
 from lra.data.arrays import IN_WORDS, SPLITS, Prepared
 from lra.data.picture import write_picture
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--png", type=Path, metavar="FILE", help="images side by side, as a picture")
 
 
-class _AnyOrder(argparse.ArgumentParser):
+class _AnyOrder(Parser):
     """Accepts settings after options too; argparse matches `*` with the first words only."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -20,6 +20,11 @@ from lra.base.places import CONFIGS, PACKAGE
 
 Plan = tuple[dict[Path, str], dict[str, str], str]  # templates by file, words, what to do then
 TEMPLATES = {"attention": "features", "mixer": "mixer", "task": "task"}
+YOURS = {
+    "attention": "formula, paper, traits, costs",
+    "mixer": "recurrence, paper, traits, costs",
+    "task": "title, options, examples, settings",
+}
 FOLDERS = {"attention": "attention", "mixer": "mixers"}  # of luna/
 
 
@@ -61,7 +66,7 @@ def write(kind: str, name: str, *, weights: bool = False) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(Template(text).substitute(words), encoding="utf-8")
         print(path)
-    print(f"Write what is yours into these files (formula, paper, traits, costs), then:\n  {then}")
+    print(f"Write what is yours into these files ({YOURS[kind]}), then:\n  {then}")
 
 
 def in_a_clone() -> bool:

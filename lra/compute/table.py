@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from lra.compute.solve import closest
 from lra.compute.state import GROWS, state_of_run
 from lra.settings.compose import compose
 from lra.settings.run import Run
+from luna.around import Around
 
 FOLDER = Path("results/compute")
 SETTINGS = ("published", "shipped", "solved")
@@ -60,7 +61,7 @@ def show_run(run: Run) -> None:
         for name, part in (parts | {"total": check.count}).items()
     }
     titles = ["parameters", "buffers", "MFLOPs", "executed"]
-    print(f"{run.task.name}: {_spell(check.run.attention)}\n")
+    print(f"{run.task.name}: {_spell(_of_method(check.run.attention))}\n")
     for name, cells in ({"": titles} | lines).items():
         print(f"{name:11}", *(f"{cell:>10}" for cell in cells))
     print(f"\n{CAPTION}\n{check.count.training_flops / 1e6:,.1f} MFLOPs forward and backward")
@@ -128,6 +129,12 @@ def row_of(check: BudgetCheck, setting: str, options: dict[str, Any]) -> dict[st
         "exempt": run.compute.exempt or "",
         "check": check,
     }
+
+
+def _of_method(attention: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of a mixer's options what would stand around an attention: it has no q, k and v."""
+    around, own = Around.split(attention)
+    return own if luna.registry.mixes(attention["name"]) else own | asdict(around)
 
 
 def _spell(options: dict[str, Any]) -> str:

@@ -19,10 +19,10 @@ from lra.data.recall import (
     EMPTY,
     FIRST_KEY,
     STACKED,
+    PairOptions,
     Probe,
     ProbeOptions,
     Recall,
-    RecallOptions,
     drawn,
     generator,
 )
@@ -32,7 +32,7 @@ MOST_KEYS = 2**14  # that `fuzzy` draws from
 
 
 @dataclass
-class FuzzyOptions(RecallOptions):
+class FuzzyOptions(PairOptions):
     keys: int = read_by("generated", default=8, least=2)  # tokens to draw from, for each place
     size: int = read_by("generated", default=3, least=1)  # places of a key
 

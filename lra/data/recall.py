@@ -6,7 +6,8 @@ The probe of what a linear attention loses against softmax (Arora et al. 2023, a
 An example is a row of slots, each with the ids of a key and of a value. `stacked`, a slot is one
 token, the sum of its two embeddings, so that one layer without positions can answer.
 `interleaved`, a slot is two neighbouring tokens, as in the literature, which takes two layers. The
-ids are the same; the label stands at the token that holds the key.
+ids are the same; the label stands at the token that holds the key. `source=zoology` draws what the
+code of that paper's authors draws (lra/data/mqar.py).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lra.base.errors import UserError
+from lra.data import mqar
 from lra.data.arrays import IGNORED, SPLITS, Example
 from lra.data.task import Job, RawSplit, Source, Task, TaskOptions, read_by
 
@@ -32,6 +34,7 @@ VOCABULARY = "recall-v1"  # change it when an id changes its meaning
 EMPTY = 1  # the id in place of a value that is asked, and of a filler's key
 FIRST_KEY = 2  # then all keys, then all values
 STACKED, INTERLEAVED = "stacked", "interleaved"
+SOURCES = ("generated", "zoology")  # of recall itself
 BLOCK = 1024  # examples drawn together
 PARTS = {"quarter": 1, "half": 2, "three quarters": 3}  # that readers read of the places
 
@@ -45,13 +48,26 @@ class ProbeOptions(TaskOptions):
 
 
 @dataclass
-class RecallOptions(ProbeOptions):
+class PairOptions(ProbeOptions):
     form: str = STACKED  # settings are looked up by it, which OmegaConf cannot do by an Enum
     pairs: int = read_by("generated", default=32, least=1)
     queries: int | None = read_by("generated", default=None)
     filler: int = read_by("generated", default=0, least=0)
     keys: int = read_by("generated", default=256, least=1)
     values: int = read_by("generated", default=64, least=2)
+
+
+@dataclass
+class RecallOptions(PairOptions):
+    seed: int = read_by(*SOURCES, default=0, least=0)
+    n_train: int = read_by(*SOURCES, default=19_200, least=1)
+    n_val: int = read_by(*SOURCES, default=250, least=1)
+    n_test: int = read_by(*SOURCES, default=250, least=1)
+    pairs: int = read_by(*SOURCES, default=32, least=1)
+    filler: int = read_by(*SOURCES, default=0, least=0)
+    keys: int = read_by(*SOURCES, default=256, least=1)
+    values: int = read_by(*SOURCES, default=64, least=2)
+    power: float = read_by("zoology", default=mqar.POWER)
 
 
 def drawn(version: str) -> dict[str, Source]:
@@ -65,6 +81,7 @@ class Probe(Task):
     per_token = True
     max_length = 0  # the options decide it
     distinct: ClassVar[bool] = False  # no example twice
+    empty: int = EMPTY  # the id of a place that holds neither key nor value
 
     def splits(self, options: Any, job: Job) -> list[RawSplit]:
         examples = self.examples(options)
@@ -96,9 +113,9 @@ class Probe(Task):
     def part(self, ids: np.ndarray, quarters: int, *, last: bool) -> np.ndarray:
         """Empty all pairs but the first or the last ones; the questions stay."""
         slots = ids.reshape(len(ids), -1, 2).copy()
-        pairs = int((slots[0] != EMPTY).all(axis=1).sum())  # as many in each, before questions
+        pairs = int((slots[0] != self.empty).all(axis=1).sum())  # in each, before questions
         kept = pairs * quarters // 4
-        slots[:, slice(0, pairs - kept) if last else slice(kept, pairs)] = EMPTY
+        slots[:, slice(0, pairs - kept) if last else slice(kept, pairs)] = self.empty
         return slots.reshape(ids.shape)
 
 
@@ -120,19 +137,34 @@ def parts(
 class Recall(Probe):
     name = "recall"
     title = "the values of keys that were given with them"
-    sources: ClassVar = drawn(GENERATOR)
+    sources: ClassVar = drawn(GENERATOR) | {
+        "zoology": Source("drawn at random as zoology does", {"generator": mqar.GENERATOR})
+    }
     encoding: ClassVar = {"vocabulary": VOCABULARY}
-    Options = RecallOptions
+    Options: ClassVar[type[TaskOptions]] = RecallOptions
     distinct = True
+    first_key = FIRST_KEY
 
     def configured(self, options: dict[str, Any]) -> Recall:
         task = copy.copy(self)
         task.stack = 2 if options["form"] == STACKED else 1
         task.classes = options["values"]
-        task.vocab = FIRST_KEY + options["keys"] + options["values"]
+        if "power" in options:  # which zoology's source alone reads
+            task.empty, task.first_key = 0, 1
+        task.vocab = task.first_key + options["keys"] + options["values"]
         return task
 
-    def block(self, options: RecallOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def splits(self, options: Any, job: Job) -> list[RawSplit]:
+        if options.source != "zoology":
+            return super().splits(options, job)
+        o, seeds = options, mqar.seeds(options.seed)
+        sizes = mqar.Sizes(o.pairs, o.pairs + o.filler, o.keys, o.values, o.power)
+        counts = {"train": o.n_train, "val": o.n_val, "test": o.n_test}
+        return [
+            RawSplit(s, _drawn_by_zoology(sizes, seeds[s], counts[s]), counts[s]) for s in SPLITS
+        ]
+
+    def block(self, options: PairOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw ids (BLOCK, 2 S) of S slots, labels (BLOCK, S), or (BLOCK, 2 S) of the
         interleaved form. The pairs come first, then queries and fillers in random order."""
         o, asked, rng = options, _queries(options), generator(options.seed, number)
@@ -158,12 +190,15 @@ class Recall(Probe):
         first_value = self.vocab - self.classes
         words = []
         for key, value in ids.reshape(-1, 2).tolist():
-            name = f"k{key - FIRST_KEY}" if key != EMPTY else "-"
-            words.append(f"{name}=v{value - first_value}" if value != EMPTY else f"{name}?")
+            name = f"k{key - self.first_key}" if key != self.empty else "-"
+            asked = "?" if key != self.empty else ""
+            words.append(f"{name}=v{value - first_value}" if value != self.empty else name + asked)
         return " ".join(words)
 
-    def check_options(self, options: RecallOptions) -> None:
+    def check_options(self, options: Any) -> None:
         o, asked = options, _queries(options)
+        if options.source == "zoology":
+            _check_zoology(options)
         for wrong, message in (
             (o.form not in (STACKED, INTERLEAVED), f"form={o.form} is not known"),
             (o.pairs > o.keys, f"pairs={o.pairs} needs as many different keys, not keys={o.keys}"),
@@ -172,6 +207,8 @@ class Recall(Probe):
         ):
             if wrong:
                 raise UserError(message)
+        if options.source == "zoology":
+            return  # an example may come twice
         examples = o.n_train + o.n_val + o.n_test
         different = math.perm(o.keys, o.pairs) * o.values ** (o.pairs + o.filler)
         different *= math.perm(o.pairs, asked) * math.comb(asked + o.filler, asked)
@@ -181,7 +218,7 @@ class Recall(Probe):
                 "half of them can be drawn in reasonable time: raise pairs, keys, values or filler"
             )
 
-    def width(self, options: RecallOptions, max_length: int) -> int:
+    def width(self, options: Any, max_length: int) -> int:
         return 2 * (options.pairs + _queries(options) + options.filler)  # never cut
 
     def rules(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +237,7 @@ class Recall(Probe):
         value_of = np.full((len(ids), first_value), -1)
         slots = self.part(ids, quarters, last=last).reshape(len(ids), -1, 2).astype(np.int64)
         for key, value in slots.transpose(1, 2, 0):
-            given = (key != EMPTY) & (value != EMPTY)
+            given = (key != self.empty) & (value != self.empty)
             value_of[row[given], key[given]] = value[given] - first_value
         found = value_of[row[:, None], slots[:, :, 0]]
         found = np.repeat(found, 2 // self.stack, axis=1)  # of two tokens the first is asked
@@ -244,5 +281,24 @@ def _shared(a: list[int], b: list[int]) -> list[int]:
     return [sum(math.comb(n, i) * a[i] * b[n - i] for i in range(n + 1)) for n in range(len(a))]
 
 
-def _queries(options: RecallOptions) -> int:
+def _drawn_by_zoology(sizes: mqar.Sizes, seed: int, count: int) -> Iterator[Example]:
+    yield from itertools.starmap(Example, zip(*mqar.draw(sizes, seed, count), strict=True))
+
+
+def _check_zoology(options: RecallOptions) -> None:
+    """Refuse what its generator does not know. Half of its vocabulary are values, and 0 no key."""
+    o = options
+    for wrong, message in (
+        (o.form != INTERLEAVED, f"is form={INTERLEAVED}"),
+        (o.values - o.keys not in (1, 2), f"has one value more than keys: values={o.keys + 1}"),
+        (o.keys + o.values >= 2**16, "has fewer than 65,536 ids: lower keys and values"),
+        (o.pairs > o.values, f"needs values={o.pairs} or more, each of a pair its own"),
+        (not 0 < o.power <= 1, f"has a power above 0 and at most 1, not power={o.power}"),
+        (o.seed >= 2**32, f"takes a seed below 2^32, not seed={o.seed}"),
+    ):
+        if wrong:
+            raise UserError(f"source=zoology {message}")
+
+
+def _queries(options: PairOptions) -> int:
     return options.pairs if options.queries is None else options.queries

@@ -20,6 +20,7 @@ from lra.results.frame import options_of
 from lra.results.record import Record
 from lra.runs.schema import CONVERSION
 
+BENCHMARKS = {"glue": "GLUE", "vit": "images", "made": "made sentences"}
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 # Numbers of a recipe that belong to stage 1 and so to a method; the others are the common budget.
 STAGE_1 = ("stage1", "stage1_lr", "stage1_steps", "phi_lr", "joint")
@@ -37,14 +38,15 @@ STAGES = {
 def conversions(runs: pd.DataFrame) -> list[Table]:
     """A table for each model and benchmark that there are conversions of."""
     runs = runs[runs["kind"] == CONVERSION].drop_duplicates("run")
-    kind = runs["task"].isin(GLUE).map({True: "glue", False: "vit"})
+    kind = runs["task"].map({**dict.fromkeys(GLUE, "glue"), "tiny": "made"}).fillna("vit")
     parts = runs.groupby([kind, "model"])
     return [_table_of(name, model, part) for (name, model), part in parts]
 
 
 def _table_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
-    title = f"Conversion of {model}, {'GLUE' if kind == 'glue' else 'images'}"
-    spec = TableSpec(name=f"{kind}_{model}", title=title, published=kind)
+    title = f"Conversion of {model}, {BENCHMARKS[kind]}"
+    published = None if kind == "made" else kind
+    spec = TableSpec(name=f"{kind}_{model}", title=title, published=published)
 
     # Columns are tasks, in GLUE's order.
     order = [*GLUE, *sorted({*runs["task"]} - {*GLUE})]
@@ -62,14 +64,14 @@ def _table_of(kind: str, model: str, runs: pd.DataFrame) -> Table:
     control = runs.loc[runs["attention"] == "softmax", "row"]
     cells = cells_of(runs, {*control})
     cells = pd.concat([_cells_of_teacher(teacher, floor)[cells.columns], cells])
-    cells = with_published(cells, kind)
+    cells = with_published(cells, spec.published)
 
     # What is left of the teacher, for rows that have learned something.
     rows, scores = rows_and_scores(cells, columns)
     learned = cells["learned"].groupby("row").any()
     recovery = _recovery(scores, teacher, floor)
     rows[[*recovery]] = recovery.where(learned)
-    rows["published"] = _published_recovery(kind, cells)
+    rows["published"] = _published_recovery(published, cells)
 
     table = Table(
         spec=spec,
@@ -136,9 +138,9 @@ def _recovery(scores: pd.DataFrame, teacher: pd.Series, floor: pd.Series) -> pd.
     )
 
 
-def _published_recovery(kind: str, cells: pd.DataFrame) -> pd.Series:
+def _published_recovery(published: str | None, cells: pd.DataFrame) -> pd.Series:
     printed = {
-        row: published_score(kind, method, "recovery", {}).score
+        row: published_score(published, method, "recovery", {}).score
         for (row, _), method in cells["method"].items()
     }
     return pd.Series(printed, dtype=float)

@@ -11,7 +11,7 @@ from lra.base.errors import one_line
 from lra.report.cell import MOST_LISTED, all_of, rounded
 from lra.report.names import heading, names_of
 from lra.report.notes import scored_by
-from lra.report.render import GENERATED, markdown, to_csv, wide
+from lra.report.render import generated, markdown, to_csv, wide
 from lra.report.table import Table
 
 TEX = str.maketrans(
@@ -33,10 +33,10 @@ TEX = str.maketrans(
 LONG = 24  # letters of a name; of longer ones the column is narrow and they are wrapped
 
 
-def latex(table: Table, results: Path) -> str:
+def latex(table: Table, results: Path | None) -> str:
     """The table, with the runs of each row in comments."""
     comments = [
-        f"{table.spec.title}. {GENERATED.replace('`', '')}",
+        f"{table.spec.title}. {generated(results).replace('`', '')}",
         table.spec.caveat,
         *table.notes,
     ]
@@ -59,7 +59,7 @@ def escape_tex(text: str) -> str:
 # ---------------------------------------------------------------------- for a paper
 
 
-def paper(table: Table, results: Path) -> str:
+def paper(table: Table, results: Path | None) -> str:
     """Names in words and scores, no wider than a line; the best simple rule is the last row."""
     names, seeds = names_of(table), table.cells.loc[table.cells["seeds"] > 0, "seeds"]
     usual = int(seeds.mode().max())  # not said again in each cell
@@ -76,7 +76,7 @@ def paper(table: Table, results: Path) -> str:
     width = "15em" if len(columns) < 3 else "9em" if len(columns) == 3 else "7.5em"
     name = rf">{{\raggedright\arraybackslash}}p{{{width}}}" if long else "l"
     lines = [
-        *(f"% {one_line(comment)}" for comment in _said(table, seeds, usual)),
+        *(f"% {one_line(comment)}" for comment in _said(table, results, seeds, usual)),
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         *([r"\setlength{\tabcolsep}{3pt}%"] if len(columns) > 2 else []),
         rf"\begin{{tabular}}{{{name}{'r' * len(columns)}}}",
@@ -113,10 +113,10 @@ def _line(cells: list[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _said(table: Table, seeds: pd.Series, usual: int) -> Iterator[str]:
+def _said(table: Table, results: Path | None, seeds: pd.Series, usual: int) -> Iterator[str]:
     """The comments above: packages, then what a caption has to say."""
     yield r"\usepackage{array,booktabs,graphicx}"
-    yield f"{table.spec.title}. {GENERATED.replace('`', '')}"
+    yield f"{table.spec.title}. {generated(results).replace('`', '')}"
     if table.spec.caveat:
         yield table.spec.caveat
     yield table.notes[0]

@@ -20,9 +20,6 @@ from lra.report.table import (
 )
 from lra.results.record import Record
 
-GENERATED = (
-    "Made from the records of finished runs by `lra table --write`; `lra table --check` compares."
-)
 PAIRS = (
     "First minus second row in points of accuracy (on STS-B: minus 100 times the squared error), "
     "and p of a paired test, in which signs of the differences between dev examples, averaged over "
@@ -164,11 +161,17 @@ def lines_of(numbers: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     return texts.replace("+nan to +nan", "–")  # no interval
 
 
+def generated(results: Path | None) -> str:
+    """Say what made a table. Those in a folder of results are compared, printed ones are not."""
+    by = "`lra table`" if results is None else "`lra table --write`; `lra table --check` compares"
+    return f"Made from the records of finished runs by {by}."
+
+
 # ---------------------------------------------------------------------- Markdown
 
 
-def markdown(table: Table, results: Path) -> str:
-    parts = [f"# {escape_md(table.spec.title)}", GENERATED]
+def markdown(table: Table, results: Path | None) -> str:
+    parts = [f"# {escape_md(table.spec.title)}", generated(results)]
     parts += [f"**{escape_md(table.spec.caveat)}**"] if table.spec.caveat else []
     parts.append(grid(wide(table, escape_md, "**{}**")))
     parts.append("\n".join(f"* {escape_md(note)}" for note in table.notes))
@@ -178,14 +181,14 @@ def markdown(table: Table, results: Path) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _runs(table: Table, results: Path) -> pd.DataFrame:
+def _runs(table: Table, results: Path | None) -> pd.DataFrame:
     """The runs of every cell, with the file of their records."""
     lines = []
     for (row, column), cell in zip(table.cells.index, each(table.cells), strict=True):
         if cell.record is None:  # the teacher of conversions
             continue
         name, place = cell.runs[0].rpartition("-seed-")[0], cell.record.path.resolve()
-        if place.is_relative_to(results.resolve()):
+        if results is not None and place.is_relative_to(results.resolve()):
             name = f"[{name}](../{place.relative_to(results.resolve()).as_posix()})"
         lines.append(
             {
@@ -221,7 +224,7 @@ def grid(frame: pd.DataFrame) -> str:
 # ---------------------------------------------------------------------- CSV
 
 
-def to_csv(table: Table, results: Path) -> str:
+def to_csv(table: Table, results: Path | None) -> str:
     """A line per cell, with everything that is shown of it."""
     cells = table.cells.copy()
     mixed = all_of(cells, "mixed")

@@ -54,7 +54,7 @@ BRIEF_EFFECTS = "Points of accuracy, over rows that differ in this setting alone
 def print_tables(a: Namespace) -> None:
     tables = tables_of_runs(a)
     if a.format:
-        texts = [WRITERS[a.format](table, Path("/nowhere")) for table in tables]
+        texts = [WRITERS[a.format](table, None) for table in tables]
         if a.format == "csv":  # one head for all
             texts[1:] = [text.partition("\n")[2] for text in texts[1:]]
         print("".join(texts), end="")

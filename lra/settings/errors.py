@@ -11,7 +11,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from lra.base.errors import WRONG_TYPE, UserError, first_line, nearest, of_type,
 from lra.base.screen import fitted
 
 # Keys of a config that hold no settings: Hydra's own, and tables where settings are looked up.
+CHOICES = ("experiment", "task", "attention", "protocol", "model")  # groups, as users write them
 TABLES = ("hydra", "presets", "tasks", "methods", "knobs", "rows", "rates")
 # The base of all errors of a package, by the module that defines it.
 ERRORS = {
@@ -53,6 +54,14 @@ def explained() -> Iterator[None]:
         raise UserError(explain(error)) from error
 
 
+def _unknown(group: str, name: str, known: Iterable[str]) -> str:
+    """Say that a group has no such choice, and which others have it: of an experiment, a user may
+    have read the name of its protocol."""
+    elsewhere = [f"{other}={name}" for other in CHOICES if name in groups.names(other)]
+    there = f" (there is {' and '.join(elsewhere)})" if elsewhere else ""
+    return f"unknown {group} '{name}'{there}{nearest(name, known)}"
+
+
 def explain(error: BaseException) -> str:
     """Describe an error of Hydra or OmegaConf: an unknown choice or key with the nearest names, any
     other one in the library's own words."""
@@ -69,7 +78,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, MissingConfigException):
         group, _, name = (error.missing_cfg_file or "").rpartition("/")
         if error.options:
-            return f"unknown {group} '{name}'{nearest(name, error.options)}"
+            return _unknown(group, name, error.options)
         if group.startswith("hydra"):
             return f"{group}/{name} needs an extra that is not installed: docs/clusters.md"
     if isinstance(error, HydraException) and isinstance(error.__cause__, OmegaConfBaseException):
@@ -150,9 +159,7 @@ WORDED: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
     ),
     (
         re.compile(r"Could not load '(?!hydra)(\w+)/([\w.-]+)'"),
-        lambda match: (
-            f"unknown {match[1]} '{match[2]}'{nearest(match[2], sorted(groups.names(match[1])))}"
-        ),
+        lambda match: _unknown(match[1], match[2], groups.names(match[1])),
     ),
     (
         re.compile(r"An item is already at '(\S+)'"),

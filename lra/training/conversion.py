@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -19,6 +20,7 @@ from lra.base.code import Source, source_of
 from lra.base.digests import digest
 from lra.base.disk import disk_errors, read_json, write_json
 from lra.base.errors import UserError, first_line
+from lra.base.network import resolves
 from lra.data.store import lock
 from lra.metrics.metric import facts_of, get
 from lra.runs import environment
@@ -34,7 +36,7 @@ from luna.convert import pipeline, tasks
 from luna.convert.host import quiet, transformers
 from luna.convert.host_config import config_of
 from luna.convert.recipe import ConversionRecipe
-from luna.convert.tasks import metrics
+from luna.convert.tasks import metrics, tiny
 
 # The metrics of luna.convert, which has them on tensors, by their names here.
 METRICS: dict[metrics.Metric, str] = {
@@ -43,9 +45,12 @@ METRICS: dict[metrics.Metric, str] = {
     metrics.acceptable: "matthews",
     metrics.similarity: "pearson_spearman",
 }
+HUB = "https://huggingface.co"  # where HF_ENDPOINT names no other
 MOVE = "free some space, or point runs_dir elsewhere; the same command then goes on"
 ConversionStage = Enum("ConversionStage", ["teacher", "convert"])  # the first finetunes softmax
 Device = Enum("Device", ["auto", "cpu", "cuda"])  # auto: a GPU if there is one
+DataSource = Enum("DataSource", ["own", "tiny"])  # the task's own; made sentences (task=tiny)
+MADE = "made"  # the path of a checkpoint that is made here
 
 
 @dataclass
@@ -57,6 +62,7 @@ class Checkpoint:
 
 @dataclass
 class DataFolder:
+    source: DataSource
     path: str | None  # a local folder; None: the Hugging Face hub
 
 
@@ -86,6 +92,8 @@ def check_conversion(cfg: DictConfig) -> Conversion:
                 "method, and with layers=[..] the layers that get it"
             )
         typed.attention = attention
+        if typed.data.source is DataSource.tiny:  # no score of it may pass for another task's
+            typed.task = tiny.NAME
         run = cast(Conversion, OmegaConf.to_object(typed))
     if run.seed < 0:
         raise UserError(f"seed={run.seed} is out of range: it must be at least 0")
@@ -202,14 +210,18 @@ def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
     else:
         numbers = {name: i for i, name in enumerate(classes)}
         head = {"id2label": dict(enumerate(classes)), "label2id": numbers}
+    if source == MADE:
+        source = _made(run)
+    offline = not Path(source).exists() and not resolves(os.environ.get("HF_ENDPOINT") or HUB)
     torch.manual_seed(run.seed)  # for a new head: its weights are part of the run's identity
     try:
-        processor = task.processor(source)
+        processor = task.processor(source, offline=offline)
         model, report = getattr(transformers(), task.auto_model).from_pretrained(
             source,
-            config=config_of(source, **head),
+            config=config_of(source, offline=offline, **head),
             output_loading_info=True,
             ignore_mismatched_sizes=bool(head),
+            local_files_only=offline,
             trust_remote_code=False,
         )
     except (OSError, ValueError, SafetensorError) as error:
@@ -227,6 +239,15 @@ def _load_model(run: Conversion, task: tasks.ConversionTask) -> tuple[Any, Any]:
             )
         print(f"{run.task}: '{source}' gets a new head ({', '.join(new)})")
     return processor, model
+
+
+def _made(run: Conversion) -> str:
+    """Make the model of trials once, beside its teachers."""
+    place = _teachers(run).with_name("start")
+    if not (place / "config.json").exists():
+        with lock(place, f"another process is making {place}; waiting for it"):
+            tiny.make_model(place)
+    return str(place)
 
 
 def _device(device: Device) -> str:

@@ -30,11 +30,11 @@ def eager_config(cls: Any, facts: dict[str, Any]) -> Any:
     return config
 
 
-def config_of(source: str | Path, **changes: Any) -> Any:
-    """Read the configuration of a model in a folder or on the hub; ValueError if it needs code that
-    is not in transformers."""
+def config_of(source: str | Path, *, offline: bool = False, **changes: Any) -> Any:
+    """Read the configuration of a model in a folder or on the hub, `offline` what is kept of it
+    here; ValueError if it needs code that is not in transformers."""
     package = transformers()
-    facts, _ = package.PretrainedConfig.get_config_dict(source)
+    facts, _ = package.PretrainedConfig.get_config_dict(source, local_files_only=offline)
     kind = facts.get("model_type")
     if not isinstance(kind, str) or kind not in package.CONFIG_MAPPING:
         raise ValueError(f"its config.json has the model_type {kind!r}, which transformers lacks")

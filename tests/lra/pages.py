@@ -98,6 +98,8 @@ SMALL = {
     "min_evaluations=1 trainer=cpu trainer.threads=1",
     "train": "task.source=tiny steps_share=1e-6 min_evaluations=1 trainer=cpu trainer.threads=1 "
     "protocol.data.max_length=512 protocol.data.pad_to=512",
+    "convert stage=teacher data.source=tiny": "recipe.epochs=1",
+    "convert attention=luna data.source=tiny": "recipe.epochs=1 recipe.stage1_steps=2",
     "convert": "model.path=model data.path=glue recipe=small recipe.epochs=1 recipe.stage1_steps=2 "
     "recipe.max_length=8",
     "data prepare path": "n=24",

@@ -128,11 +128,13 @@ def test_a_mistake_in_its_options_is_one_sentence(outside, capsys):
     assert "full_key: attention.power" in capsys.readouterr().err
 
 
-def test_the_other_templates_work_as_they_are(tmp_path, monkeypatch):
+def test_the_other_templates_work_as_they_are(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry.TASKS, "added", {})
     new.write("attention", "foo_bar", weights=True)
+    assert "(formula, paper, traits, costs)" in capsys.readouterr().out
     new.write("task", "foo_task")
+    assert "(title, options, examples, settings)" in capsys.readouterr().out
     monkeypatch.syspath_prepend(tmp_path / "luna-foo-bar")
     monkeypatch.syspath_prepend(tmp_path / "lra-foo-task")
     importlib.import_module("luna_foo_bar")

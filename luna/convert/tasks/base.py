@@ -72,8 +72,9 @@ class ConversionTask(ABC):
         """Read the examples to train on and, by split, those that are scored."""
 
     @abstractmethod
-    def processor(self, source: str) -> Any:
-        """Load how the checkpoint `source` wants its inputs: a tokenizer or an image processor."""
+    def processor(self, source: str, *, offline: bool = False) -> Any:
+        """Load how the checkpoint `source` wants its inputs: a tokenizer or an image processor.
+        `offline`, the hub is not asked for what is not here."""
 
     @abstractmethod
     def classes(self, data: str | Path | None) -> tuple[str, ...] | None:

@@ -71,8 +71,9 @@ class Glue(ConversionTask):
         scored = {split: read_examples(self, split, data) for split in self.evaluate}
         return read_examples(self, "train", data), scored
 
-    def processor(self, source: str) -> Any:
-        return transformers().AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    def processor(self, source: str, *, offline: bool = False) -> Any:
+        kind = transformers().AutoTokenizer
+        return kind.from_pretrained(source, local_files_only=offline, trust_remote_code=False)
 
     def classes(self, data: str | Path | None) -> tuple[str, ...] | None:
         return self.labels

@@ -101,9 +101,10 @@ class ImageFolder(ConversionTask):
         drawn = torch.randperm(len(train), generator=torch.Generator().manual_seed(1)).tolist()
         return [train[i] for i in drawn], {"val": val}
 
-    def processor(self, source: str) -> Any:
+    def processor(self, source: str, *, offline: bool = False) -> Any:
         kind = transformers().AutoImageProcessor
-        return kind.from_pretrained(source, backend="pil", trust_remote_code=False)
+        how = {"backend": "pil", "local_files_only": offline, "trust_remote_code": False}
+        return kind.from_pretrained(source, **how)
 
     def classes(self, data: str | Path | None) -> tuple[str, ...]:
         """List the folders of train; val may have no others."""

@@ -47,3 +47,14 @@ def test_one_run_by_part(capsys):
     output = capsys.readouterr().out
     assert "\nprojections " in output
     assert "over budget ×1.56" in output  # `lra compute` refuses nothing
+
+
+def test_a_run_is_listed_with_the_options_that_its_method_has(capsys):
+    """A mixer has no q, k and v for a gate or a norm of heads to stand around."""
+    assert main(["compute", "task=listops", "attention=mamba2"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].startswith("listops: name=mamba2 state=")
+    assert main(["compute", "task=listops", "attention=gla", "attention.gate=full"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("listops: name=gla ")
+    assert "normalise=sum" in first
+    assert "gate=full" in first

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import torch
 import lra.data
 from lra.base.disk import read_json
 from lra.base.errors import UserError
+from lra.data import mqar, registry
 from lra.data.arrays import IGNORED, SPLITS, Prepared
 from lra.data.loader import Loader
 from lra.data.prepare import find_or_prepare
@@ -83,6 +87,72 @@ def test_an_ill_posed_task_is_refused(words: str, message: str) -> None:
         lra.data.configure("recall", [*WORDS, *words.split()])
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+# ---------------------------------------------------------------------- zoology's
+
+ZOOLOGY = json.loads((Path(__file__).parent / "golden/zoology.json").read_text(encoding="utf-8"))
+THEIRS = ("source=zoology", "form=interleaved", "keys=9", "values=10", "pairs=3", "filler=2")
+
+
+def sha256(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array.astype("<i8")).tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("case", ZOOLOGY["cases"], ids=lambda case: f"seed {case['seed']}")
+def test_the_numbers_are_those_of_zoology_s_own_code(case: dict[str, Any]) -> None:
+    keys, n, pairs = case["vocab_size"] // 2 - 1, case["input_seq_len"], case["num_kv_pairs"]
+    sizes = mqar.Sizes(pairs, n // 2 - pairs, keys, keys + 1, case["power_a"])
+    ids, labels = mqar.draw(sizes, case["seed"], case["num_examples"])
+    theirs = np.where(labels == IGNORED, -100, labels + keys + 1)  # the id of the value
+    if "inputs" in case:
+        assert ids.tolist() == case["inputs"]
+        assert theirs.tolist() == case["labels"]
+    else:
+        assert (sha256(ids), sha256(theirs)) == (case["inputs_sha256"], case["labels_sha256"])
+
+
+def test_each_split_has_the_seed_that_zoology_gives_it(tmp_path: Path) -> None:
+    """The task stores what is drawn, with the numbers of an id in its vocabulary."""
+    train, test = ZOOLOGY["seeds_of_123"]
+    assert mqar.seeds(123).items() >= {"train": train, "test": test}.items()
+    sizes = ("n_train=30", "n_val=20", "n_test=20")
+    options = lra.data.configure("recall", [*THEIRS, "seed=123", *sizes])
+    made = find_or_prepare(options, max_length=0, data_dir=tmp_path)
+    task = registry.of(options)
+    assert task.vocab == 20
+    for name, seed in mqar.seeds(123).items():
+        split = made.split(name)
+        ids, labels = mqar.draw(mqar.Sizes(3, 5, 9, 10), seed, len(split))
+        index = np.arange(len(split))
+        assert np.array_equal(split.ids(index), ids)
+        assert np.array_equal(split.labels[index], labels)
+    assert task.decode(np.array([3, 18, 5, 14, 5, 0, 0, 0])) == "k2=v8 k4=v4 k4? -"
+    assert not differences(made.folder)
+    rules = task.readers(made.facts["options"])
+    assert rules  # they read these ids too
+    everything = task.of_part(split.ids(index), 4, last=False)
+    asked = split.labels[index] != IGNORED
+    assert np.array_equal(everything[asked], split.labels[index][asked])
+    half = task.of_part(split.ids(index), 2, last=True)
+    assert 0 < (half[asked] == split.labels[index][asked]).mean() < 1
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("form=stacked", "source=zoology is form=interleaved"),
+        ("values=9", "source=zoology has one value more than keys: values=10"),
+        ("power=0", "source=zoology has a power above 0 and at most 1, not power=0"),
+        ("seed=4294967296", "source=zoology takes a seed below 2^32"),
+        ("pairs=10", "pairs=10 needs as many different keys, not keys=9"),
+        ("queries=2", "queries is read by source=generated only"),
+    ],
+)
+def test_what_zoology_does_not_know_is_refused(word: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        lra.data.configure("recall", [*THEIRS, word])
+    assert message in str(refused.value)
 
 
 # ---------------------------------------------------------------------- training

@@ -74,6 +74,32 @@ def _code(argv: list[str]) -> int:
         return int(ended.code or 0)
 
 
+def test_a_name_of_another_group_is_said_to_be_there(capsys: Capture):
+    """A record of the demo says protocol demo, which its experiment has."""
+    assert _code(["train", "protocol=demo", "attention=luna", "task=listops"]) == 2
+    said = capsys.readouterr().err
+    assert "unknown protocol 'demo' (there is experiment=demo); known: bytes" in said
+    assert _code(["train", "task=lotforme", "attention=luna"]) == 2
+    assert "there is" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("table --format html", "--format: invalid choice: 'html' (choose from"),
+        ("table --colour", "unrecognized arguments: --colour; lra table --help lists them all"),
+        ("new attention", "required: name; lra new attention --help lists them all"),
+        ("plan --minutes soon", "--minutes: invalid float value: 'soon'; lra plan --help"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(words: str, sentence: str, capsys: Capture):
+    assert _code(words.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
 def test_a_text_is_no_list_of_words():
     with pytest.raises(UserError, match=r"lra\.compose\(\['experiment=demo', 'attention=luna'\]\)"):
         lra.compose("experiment=demo attention=luna")

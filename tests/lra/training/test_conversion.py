@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import socket
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import luna
 from lra.base import hydras
 from lra.base.errors import UserError
 from lra.base.places import CONFIGS
+from lra.report.conversions import conversions
+from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.runs import environment
 from lra.settings import search_path
@@ -101,6 +104,50 @@ def test_mistakes_are_refused(overrides, reason):
 def test_without_a_teacher_the_command_to_run_is_named(tmp_path):
     with pytest.raises(UserError, match=r"lra convert stage=teacher task=rte model=minilm"):
         conversion.folder(compose("task=rte", "model=minilm", f"runs_dir={tmp_path}"))
+
+
+@pytest.mark.parametrize("model", ["minilm", "tiny-vit"])
+def test_without_a_network_a_model_is_asked_for_once(model, tmp_path, capsys, monkeypatch):
+    """The hub's package tries every file six times, and waits for half a minute in between."""
+    asked = []
+
+    def fails(host, *_, **__):
+        asked.append(host)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    kit.paint(tmp_path / "images", train=1, val=1)
+    task = {"minilm": "mrpc", "tiny-vit": "image_folder"}[model]
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+    monkeypatch.setattr(conversion, "HUB", "https://hub.invalid")
+    for name in ("HF_ENDPOINT", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    words = [f"task={task}", f"model={model}", f"model.path=nobody/{model}", "stage=teacher"]
+    places = [f"data.path={tmp_path}/images", f"runs_dir={tmp_path}/runs"]
+    capsys.readouterr()
+    with pytest.raises(UserError, match=rf"no model .* from 'nobody/{model}' \(.*: give a local f"):
+        conversion.convert(compose(*words, *places))
+    assert asked.count("hub.invalid") == 1
+    assert len(asked) <= 2  # the other is what the package asks for itself, once
+    assert capsys.readouterr().err == ""
+
+
+def test_the_made_model_is_converted_without_a_network(tmp_path, monkeypatch):
+    """By the commands of docs/conversion.md, whatever task is named: it is no score of MRPC."""
+    page = (ROOT.parents[1] / "docs/conversion.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if "data.source=tiny" in line]
+    assert [line.split()[:2] for line in lines] == [["lra", "convert"]] * 2
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("asked the network"))
+    made = [
+        conversion.convert(compose(*line.split()[2:], "task=mrpc", f"runs_dir={tmp_path}"))
+        for line in lines
+    ]
+    teacher, student = made
+    assert teacher["task"] == student["task"] == "tiny"
+    assert teacher["score"] > 0.9
+    assert student["score"] > 90 > 60 > student["floor"]
+    assert student["data"]["fingerprint"] == "tiny-1"
+    [table] = conversions(frame_of(load_records([tmp_path])))
+    assert table.spec.title == "Conversion of tiny, made sentences"
 
 
 def test_teacher_and_conversion_from_local_folders(tmp_path, capsys, monkeypatch):
