@@ -19,6 +19,7 @@ import luna
 from lra import data
 from lra.base.config import Gate
 from lra.base.disk import write_atomically
+from lra.base.screen import fitted
 from lra.compute.budget import times
 from lra.compute.count import PartCount, slot_flops
 from lra.compute.gate import BudgetCheck, check_budget, counting
@@ -61,7 +62,8 @@ def show_run(run: Run) -> None:
         for name, part in (parts | {"total": check.count}).items()
     }
     titles = ["parameters", "buffers", "MFLOPs", "executed"]
-    print(f"{run.task.name}: {_spell(_of_method(check.run.attention))}\n")
+    options = _spell(_of_method(check.run.attention))
+    print(fitted(f"{run.task.name}: ", options, sys.stdout), end="\n\n")
     for name, cells in ({"": titles} | lines).items():
         print(f"{name:11}", *(f"{cell:>10}" for cell in cells))
     print(f"\n{CAPTION}\n{check.count.training_flops / 1e6:,.1f} MFLOPs forward and backward")

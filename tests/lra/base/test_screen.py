@@ -17,7 +17,9 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("columns", [10, 40, 80, 200])
-def test_words_fit_a_terminal_and_lose_nothing(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_fit_a_terminal_and_lose_nothing(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     lines = fitted("error: ", WORDS, Terminal()).splitlines()
     assert " ".join(" ".join(lines).split()) == f"error: {WORDS}"
