@@ -91,7 +91,8 @@ def _by_place(table: Table, column: str, line: Mapping[str, Any]) -> Groups | No
 def _rungs_of(
     table: Table, column: str, groups: Groups
 ) -> tuple[pd.DataFrame, dict[str, list[float]]]:
-    names, asked, of_runs = groups.names, groups.examples > 0, {}
+    names, asked = groups.names, groups.examples > 0
+    of_runs: dict[str, list[float]] = {}
     made = {EXAMPLES: groups.examples.astype(float)}
     for row, records in table.column(column)["records"].items():
         shares = {record.run: _shares(record, groups.of, len(names)) for record in records}
