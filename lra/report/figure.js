@@ -94,7 +94,7 @@ const short = value => value >= 1e6 ? `${+(value / 1e6).toPrecision(3)}M` : valu
 
 function draw(view, width, theme) {
   const strip = view.kind === "scores", n = Math.max(1, view.panels.length);
-  sizes = {...(width < NARROW ? PHONE : DESK), head: n > 1 ? 84 : 60};
+  sizes = {...(width < NARROW ? PHONE : DESK), head: n > 1 ? 100 : 60};
   const left = view.named === false ? 0 : Math.round(Math.min(strip ? 236 : 200, Math.max(width < NARROW ? 158 : 120, width * (strip ? .2 : .18))));
   const across = strip ? n : Math.max(1, Math.min(n, Math.floor((width - left) / 270))), tall = n > 1 ? 250 : 380;
   const wide = Math.max(strip ? sizes.least : 200, Math.min((width - left) / across, n > 1 ? 560 : 860));
@@ -149,7 +149,7 @@ function label(lane, i, y, left, theme) {
 }
 
 function heading(panel, x, y, wide, theme) {
-  const group = node("g", {}), lines = folded(panel.title, wide, 7, 3), said = folded(panel.verdict, wide, 5.4, 2);
+  const group = node("g", {}), lines = folded(panel.title, wide, 7, 3), said = folded(panel.verdict, wide, 5.6, 3);
   lines.forEach((line, i) => group.append(words(cut(line, wide, 7), x, y + 13 + 14 * i, {"font-weight": 600, "font-size": sizes.text})));
   said.forEach((line, i) => group.append(words(cut(line, wide, 5.4), x, y + 13 + 14 * lines.length + 12 * i, {fill: theme.soft, "font-size": sizes.small + .5})));
   return group;

@@ -21,10 +21,13 @@ from jinja2 import Environment, FileSystemLoader
 from lra import methods
 from lra.report import overview
 from lra.report.chart import as_json, chart_of, year_of
+from lra.report.names import task_name
 from lra.report.needs import needs_of
 from lra.report.notes import FLOOR
+from lra.report.published import printed_on
 from lra.report.render import sections, wide
 from lra.report.table import Table
+from lra.report.trainings import FIVE
 
 HERE = Path(__file__).parent
 SCRIPTS = (
@@ -51,11 +54,13 @@ def page(tables: Sequence[Table], results: Path) -> str:
     tasks = overview.tasks_of(tables)
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
     return environment.get_template("page.html").render(
-        {"sections": sections, "floor": FLOOR, "unit_of": unit_of},
+        {"sections": sections, "floor": FLOOR, "unit_of": unit_of, "task_name": task_name},
         tables=[(table, _body(table)) for table in tables],
         tasks=[task for task in tasks if task.usual],
         lines=_lines(tables, tasks, results),
         needs=needs_of(tasks),
+        five=FIVE,
+        printed=printed_on(FIVE),
         findings=overview.findings(tasks),
         not_run=overview.not_run(tables, tasks),
         pictures={t.spec.name: _pictures(t, results / "figures") for t in tables},

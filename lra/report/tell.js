@@ -79,7 +79,7 @@ function compare() {
   const clear = element("button", {type: "button"}, "Choose none");
   clear.onclick = () => { state.chosen = []; changed(); };
   const note = `Below a score stands its difference from ${side}, with Student's interval over the seeds of both rows, not corrected for how many pairs one looks at. `;
-  place.replaceChildren(element("div", {className: "scroll"}, tableOf(heads, [...lines, ...costsOf(lanes)])), element("p", {className: "soft"}, note, clear));
+  place.replaceChildren(find(".more").cloneNode(true), element("div", {className: "scroll"}, tableOf(heads, [...lines, ...costsOf(lanes)])), element("p", {className: "soft"}, note, clear));
 }
 
 // A score, its difference from that of the first row, and the command that compares their answers.

@@ -107,6 +107,9 @@ def test_published_numbers_stand_in_a_table_of_their_own(file: Path):
     (published,) = re.findall(r"(?s)<caption><span>Beside the published numbers.*?</table>", text)
     assert "38.71" in published  # softmax, by others
     assert "38.71" not in main
+    (block,) = re.findall(r'(?s)<table id="printed">.*?</table>', text)
+    assert "38.71" in block
+    assert "published row" not in main
 
 
 @pytest.fixture
@@ -180,9 +183,14 @@ def test_an_address_keeps_a_view(shown: Browser):
 @chromium
 def test_a_click_on_a_heading_orders_the_figure_and_is_kept(shown: Browser):
     shown.click(r"#\-all .main th:nth-child(2) .dt-column-order")
+    shown.wait("return location.hash")
     assert seen(shown)[0] == ["LUNA, best", "Softmax", "LUNA as published", "Linear attention"]
     assert seen(shown)[1] == ORDER
     assert shown.run("return location.hash") == "#-all?order=1-desc"
+    heads = "return [...document.querySelectorAll('#printed tbody th')]"
+    names = shown.run(f"{heads}.map(head => head.firstChild.data.toLowerCase())")
+    assert names == sorted(names), "published rows take no part"
+    assert shown.texts("#printed .dt-column-order") == []
 
 
 @chromium
