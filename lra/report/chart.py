@@ -1,5 +1,5 @@
-"""What the page's figure draws, once, as data: rows, cells and runs of every table, their curves
-and commands. figure.js and explore.js read it, and page.js for the tooltips of scores.
+"""What the page's figure draws, once, as data: rows, cells and runs of every table, their curves,
+settings and commands. view.js reads it.
 
 Every run stands once, however many tables have it; commands, files and steps stand once as well.
 """

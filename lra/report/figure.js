@@ -20,10 +20,6 @@ function node(name, attributes = {}, ...children) {
 
 const words = (text, x, y, more = {}) => node("text", {x, y, "font-size": sizes.text, ...more}, text);
 const cut = (text, width, letter = sizes.letter) => text.length * letter <= width ? text : text.slice(0, Math.floor(width / letter) - 1) + "…";
-const mean = values => values.reduce((a, b) => a + b, 0) / values.length;
-const rounded = (value, digits) => (Math.round(value * 10 ** digits + 1e-7 * Math.sign(value)) / 10 ** digits).toFixed(digits);
-const isMixed = cell => cell.leapt !== undefined && cell.leapt > 0 && cell.leapt < cell.runs.length;
-const scoresOf = cell => cell.runs ? cell.runs.map(run => DATA.runs[run][2]) : [cell.score];
 
 // A colour on a dark ground: greys are turned round, dark colours made lighter.
 function toned(colour, theme) {
@@ -272,17 +268,6 @@ function xyPanel(view, panel, j, box, places, theme) {
     group.append(made);
   });
   return group;
-}
-
-const curvesOf = cell => (cell.runs ?? []).map(run => {
-  const [, , , , , , steps, scores] = DATA.runs[run];
-  return scores.map((score, at) => [DATA.steps[steps][at], score]);
-});
-
-function costOf(cell, cost) {
-  const value = cell[cost];
-  const number = value === "grows" ? Infinity : typeof value === "string" ? parseFloat(value.replaceAll(",", "")) : value;
-  return number > 0 ? scoresOf(cell).map(score => [[number, score]]) : [];
 }
 
 function spanOf(values, curves) {

@@ -1,6 +1,6 @@
-"""The results as one page: a template, its looks, its data, and its scripts: figure.js and
-explore.js for the figure, page.js for the tables and what scores tell, and the table library
-DataTables in static/.
+"""The results as one page: a template, its looks, its data, and its scripts: view.js has what is
+chosen, figure.js draws it, tell.js says what is known of a cell, of rows side by side and of a run,
+explore.js has the controls, page.js the tables and the card, and DataTables in static/ sorts.
 
 The figure is drawn by scripts of ours. Vega-Lite 6 was tried on one view (November 2026): the page
 would be 1.9 MB instead of 1.0, its expressions need a policy that lets texts become code, and none

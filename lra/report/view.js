@@ -69,6 +69,24 @@ function lanesOf() {
     label, words, label, attention, cells[row].map((cell, column) => cell && {cell, at: `${state.table} ${row} ${column}`})));
 }
 
+// ---------------------------------------------------------------- numbers of a cell
+
+const mean = values => values.reduce((a, b) => a + b, 0) / values.length;
+const rounded = (value, digits) => (Math.round(value * 10 ** digits + 1e-7 * Math.sign(value)) / 10 ** digits).toFixed(digits);
+const isMixed = cell => cell.leapt !== undefined && cell.leapt > 0 && cell.leapt < cell.runs.length;
+const scoresOf = cell => cell.runs ? cell.runs.map(run => DATA.runs[run][2]) : [cell.score];
+
+const curvesOf = cell => (cell.runs ?? []).map(run => {
+  const [, , , , , , steps, scores] = DATA.runs[run];
+  return scores.map((score, at) => [DATA.steps[steps][at], score]);
+});
+
+function costOf(cell, cost) {
+  const value = cell[cost];
+  const number = value === "grows" ? Infinity : typeof value === "string" ? parseFloat(value.replaceAll(",", "")) : value;
+  return number > 0 ? scoresOf(cell).map(score => [[number, score]]) : [];
+}
+
 // ---------------------------------------------------------------- filters
 
 // How many numbers a head keeps: the most among the cells of a row, infinite where it grows.
