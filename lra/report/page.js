@@ -26,7 +26,7 @@ function show() {
 function tabulate() {
   const table = tables[state.table] ??= made(state.table), panels = panelsOf();
   table.search.fixed("choices", (text, cells, row) => view.keys.has(table.row(row).node().dataset.lane));
-  panels.forEach((panel, j) => table.column(j + 1).visible(isShown(panel, j), false));
+  panels.forEach((_, j) => table.column(j + 1).visible(view.shown.includes(j), false));
   const [column, direction] = state.order.split("-");
   if (state.order !== orderOf(table)) table.order(state.order ? [[+column, direction]] : []);
   table.draw();

@@ -131,13 +131,14 @@ function kept(lanes, shown) {
 
 function viewOf() {
   const panels = panelsOf(), lanes = lanesOf(), all = state.table === ALL;
-  const shown = panels.map((_, j) => j).filter(j => isShown(panels[j], j)), rows = kept(lanes, shown);
+  const asked = panels.map((_, j) => j).filter(j => isShown(panels[j], j)), rows = kept(lanes, asked);
+  const run = asked.filter(j => rows.some(lane => lane.cells[j])), shown = run.length ? run : asked;
   const drawn = rows.map(lane => ({...lane, cells: shown.map(j => lane.cells[j])}));
   const ordered = inOrder(drawn.filter(lane => lane.cells.some(Boolean)), lanes);
   for (const lane of ordered) lane.side = letterOf(lane.key);
   return {
     title: all ? "All tasks" : DATA.tables[state.table].title,
-    kind: state.kind, named: true, keys: new Set(rows.map(lane => lane.key)), lanes: ordered, grouped: all && state.order === "",
+    kind: state.kind, named: true, keys: new Set(rows.map(lane => lane.key)), shown, lanes: ordered, grouped: all && state.order === "",
     panels: shown.map((at, j) => ({...panels[at], verdict: verdictOf(panels[at], ordered.map(lane => lane.cells[j]).filter(Boolean))})),
   };
 }

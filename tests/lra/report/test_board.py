@@ -212,6 +212,12 @@ def test_a_filter_leaves_rows(shown: Browser, name: str, value: str, left: list[
 
 
 @chromium
+def test_a_method_of_no_task_is_found(shown: Browser):
+    choose(shown, "find", "mamba")
+    assert seen(shown)[:2] == ([], ["mamba2"])
+
+
+@chromium
 def test_a_method_leads_to_its_paper_and_its_code(shown: Browser):
     links = shown.run(
         "return [...document.querySelectorAll('[data-lane=luna] .links a')].map(a => a.href)"

@@ -156,6 +156,9 @@ def test_a_family_a_word_and_an_order_choose_the_rows(shown: Browser):
     choose(shown, "family", "fixed kernels")
     assert names(shown) == ["Linear attention", "Performer"]
     choose(shown, "family", "")
+    choose(shown, "find", "perf")
+    assert shown.run("return view.panels.map(panel => panel.title)") == ["ListOps"], "no empty one"
+    assert shown.texts("section:not([hidden]) .main thead th:nth-child(n+2)") == ["ListOps %"]
     choose(shown, "find", "lun")
     assert names(shown) == ["LUNA as published"]
     assert shown.texts("#said") == ["1 rows"]
