@@ -123,6 +123,7 @@ WORDS = {
     "dwc": {"none": "no local branch", "conv1d": "local branch", "conv2d": "local branch"},
     "pretrain": {"none": "", "masked": "self-pretrained"},
     "gates": {"x": "gates of hidden states"},
+    "negative": {"True": "negative eigenvalues", "False": "no negative eigenvalues"},
     "init": {"legs": "LegS"},
     "output": {"glu": "gated output"},
     "joint": {"0.0": "", "1.0": "with stage 1's loss"},

@@ -1,5 +1,5 @@
-"""What the page's figure draws, once, as data: rows, cells and runs of every table, their curves
-and commands. figure.js and explore.js read it, and page.js for the tooltips of scores.
+"""What the page's figure draws, once, as data: rows, cells and runs of every table, their curves,
+settings and commands. view.js reads it.
 
 Every run stands once, however many tables have it; commands, files and steps stand once as well.
 """
@@ -13,16 +13,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lra import methods
 from lra.looks import look_of
 from lra.report.names import heading, names_of
-from lra.report.overview import ORDER, Task, methods_of, tasks_of
+from lra.report.overview import ORDER, Line, Place, Task, full, lines_of, tasks_of
 from lra.report.render import spelt_state
 from lra.report.stats import LEVEL
 from lra.report.table import Table, on_dev_of
 from lra.report.words import answered
 from lra.results.record import Record
+from lra.runs.facts import flat
 
 SEED = re.compile(r"(?<=\bseed=)\d+")
+LISTS = ("files", "commands", "steps", "devices", "settings", "of_runs")
 MOST_SEEDS = 40  # of two rows together: degrees of freedom of the longest interval
 
 
@@ -33,7 +36,7 @@ class Chart:
         self.results = results.resolve()
         self.runs: list[list[Any]] = []
         self._place: dict[str, int] = {}  # of a run in `runs`
-        self._lists: dict[str, dict[Any, int]] = {"files": {}, "commands": {}, "steps": {}}
+        self._lists: dict[str, dict[Any, int]] = {name: {} for name in LISTS}
 
     def once(self, name: str, value: Any) -> int:
         """The place of a value in a list that has it once."""
@@ -43,9 +46,13 @@ class Chart:
     def lists(self) -> dict[str, list[Any]]:
         return {name: [*values] for name, values in self._lists.items()}
 
+    def known(self, run: str) -> int:
+        return self._place[run]
+
     def run(self, record: Record, digits: int) -> int:
         """The place of a run: row's name, seed, score, command, file, revision, the steps and the
-        scores of its curve, and whether it has answers."""
+        scores of its curve, whether it has answers, its settings, and when, where and for how many
+        seconds it ran."""
         if record.run not in self._place:
             name, _, seed = record.run.rpartition("-seed-")
             curve = record.get("curve") or []
@@ -61,9 +68,18 @@ class Chart:
                     self.once("steps", tuple(step for step, _ in curve)),
                     [round(score, 1 if digits == 1 else digits + 1) for _, score in curve],
                     int(answered(record)),
+                    self.once("of_runs", self._settings(record)),
+                    f"{record.finished:%Y-%m-%d}" if record.finished else "",
+                    self.once("devices", record.get("machine.device") or "not recorded"),
+                    round(record.get("seconds.training") or 0),
                 ]
             )
         return self._place[record.run]
+
+    def _settings(self, record: Record) -> tuple[int, ...]:
+        """Those of a run as their places in a list that has each once."""
+        named = flat(record.get("settings") or {})
+        return tuple(self.once("settings", f"{name}: {value}") for name, value in named)
 
     def _file(self, record: Record) -> str:
         path = record.path.resolve()
@@ -76,13 +92,16 @@ def chart_of(tables: Sequence[Table], results: Path) -> dict[str, Any]:
     chart = Chart(results)
     of_tables = {table.spec.name: _table(table, chart) for table in tables}
     tasks = tasks_of(tables)
+    lines = lines_of(tables, tasks)
+    shown = [task for task in tasks if task.usual]
     return {
         "tables": of_tables,
-        "tasks": [_places(task) for task in tasks],
+        "tasks": [_of_task(task, lines, at) for at, task in enumerate(shown)],
+        "lines": [[line.key, line.name, line.method] for line in lines],
         "runs": chart.runs,
         **chart.lists(),
         "families": ORDER,
-        "looks": _looks(tables, methods_of(tasks)),
+        "looks": _looks(line.method for line in lines),
         "students": students(),
     }
 
@@ -100,20 +119,40 @@ def students() -> list[float]:
     return [round(float(stdtrit(n, 1 - LEVEL / 2)), 4) for n in range(1, MOST_SEEDS + 1)]
 
 
-def _looks(tables: Iterable[Table], first: Sequence[str]) -> dict[str, list[str]]:
-    """Name, family, colour and marker of every method, those of all tasks in their order."""
-    others = sorted({method for table in tables for method in table.rows["attention"]})
-    looks = {method: look_of(method, {}) for method in dict.fromkeys([*first, *others])}
-    return {m: [look.name, look.family, look.colour, look.marker] for m, look in looks.items()}
+def _looks(known: Iterable[str]) -> dict[str, list[Any]]:
+    """Name, family, colour, marker and year of every method."""
+    looks = {method: look_of(method, {}) for method in known}
+    return {
+        method: [look.name, look.family, look.colour, look.marker, year_of(method)]
+        for method, look in looks.items()
+    }
 
 
-def _places(task: Task) -> list[Any]:
-    """Name, table, column and the row of each method, as their places; of a task that has no run no
-    column."""
-    table = task.table
-    rows = {method: table.rows.index.get_loc(label) for method, label in task.rows.items()}
-    column = table.columns.index(task.column) if rows else None
-    return [task.words, table.spec.name, column, rows]
+def year_of(method: str) -> int | None:
+    """Of its paper, which the catalogue names so: `Title (2024)`."""
+    found = re.search(r"\((\d{4})\)$", methods.kept().get(method, {}).get("paper", ""))
+    return int(found[1]) if found else None
+
+
+def _of_task(task: Task, lines: Sequence[Line], at: int) -> list[Any]:
+    """Name, table, column, the place of each line that has run, and whether it has the benchmark's
+    full budget."""
+    places = {line.key: line.places[at] for line in lines}
+    named = {key: _place(place) for key, place in places.items() if place}
+    return [
+        task.words,
+        task.table.spec.name,
+        task.table.columns.index(task.column),
+        named,
+        int(full(task)),
+    ]
+
+
+def _place(place: Place) -> str:
+    """As scores of tables name theirs: table, row and column."""
+    table = place.table
+    at = table.rows.index.get_loc(place.row), table.columns.index(place.column)
+    return " ".join(map(str, (table.spec.name, *at)))
 
 
 # ---------------------------------------------------------------------- one table
@@ -132,6 +171,11 @@ def _table(table: Table, chart: Chart) -> dict[str, Any]:
         "rows": rows,
         "cells": cells,
         "task": table.runs["task"].iloc[0],
+        "rungs": table.rungs.columns.tolist(),
+        "answers": {
+            chart.known(run): [round(share, 1) for share in shares]
+            for run, shares in table.rungs_of_runs.items()
+        },
     }
 
 

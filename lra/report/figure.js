@@ -5,7 +5,10 @@
 
 const LIGHT = {ink: "#1d2126", soft: "#5b6470", line: "#dcdfe3", faint: "#eceef0", back: "#fcfcfa", rule: "#5b6470"};
 const DARK = {ink: "#e6e8ea", soft: "#a4aeb9", line: "#343b43", faint: "#23292f", back: "#15181c", rule: "#a4aeb9"};
-const LANE = 19, HEAD = 66, APART = 18, LETTER = 6.3;  // heights; the width of a letter
+const APART = 18;  // between two lines of panels
+// Height of a row, sizes of letters, the width of one; on a phone a finger points and letters are larger.
+const DESK = {lane: 19, text: 11.5, small: 10, letter: 6.3, least: 80}, PHONE = {lane: 26, text: 13, small: 12, letter: 7.2, least: 118};
+let sizes = DESK;
 const COSTS = {parameters: "parameters", gflops: "GFLOPs per example", state: "numbers in the state of a head"};
 
 function node(name, attributes = {}, ...children) {
@@ -15,12 +18,8 @@ function node(name, attributes = {}, ...children) {
   return made;
 }
 
-const words = (text, x, y, more = {}) => node("text", {x, y, "font-size": 11.5, ...more}, text);
-const cut = (text, width, letter = LETTER) => text.length * letter <= width ? text : text.slice(0, Math.floor(width / letter) - 1) + "…";
-const mean = values => values.reduce((a, b) => a + b, 0) / values.length;
-const rounded = (value, digits) => (Math.round(value * 10 ** digits + 1e-7 * Math.sign(value)) / 10 ** digits).toFixed(digits);
-const isMixed = cell => cell.leapt !== undefined && cell.leapt > 0 && cell.leapt < cell.runs.length;
-const scoresOf = cell => cell.runs ? cell.runs.map(run => DATA.runs[run][2]) : [cell.score];
+const words = (text, x, y, more = {}) => node("text", {x, y, "font-size": sizes.text, ...more}, text);
+const cut = (text, width, letter = sizes.letter) => text.length * letter <= width ? text : text.slice(0, Math.floor(width / letter) - 1) + "…";
 
 // A colour on a dark ground: greys are turned round, dark colours made lighter.
 function toned(colour, theme) {
@@ -91,24 +90,25 @@ const short = value => value >= 1e6 ? `${+(value / 1e6).toPrecision(3)}M` : valu
 
 function draw(view, width, theme) {
   const strip = view.kind === "scores", n = Math.max(1, view.panels.length);
-  const left = Math.round(Math.min(strip ? 250 : 200, Math.max(120, width * (strip ? .22 : .18))));
+  sizes = {...(width < NARROW ? PHONE : DESK), head: n > 1 ? 100 : 60};
+  const left = view.named === false ? 0 : Math.round(Math.min(strip ? 236 : 200, Math.max(width < NARROW ? 158 : 120, width * (strip ? .2 : .18))));
   const across = strip ? n : Math.max(1, Math.min(n, Math.floor((width - left) / 270))), tall = n > 1 ? 250 : 380;
-  const wide = Math.max(strip ? 118 : 200, Math.min((width - left) / across, n > 1 ? 560 : 860));
+  const wide = Math.max(strip ? sizes.least : 200, Math.min((width - left) / across, n > 1 ? 560 : 860));
   const {places, headings, end} = layOut(view);
   const lines = Math.ceil(n / across);
-  const height = Math.max(end + 24, strip ? 0 : lines * (tall + HEAD + APART));
+  const height = Math.max(end + 24, strip ? 0 : lines * (tall + sizes.head + APART));
   const svg = node("svg", {
     width: left + across * wide, height, viewBox: `0 0 ${left + across * wide} ${height}`,
     role: "group", "aria-label": `${view.title}. Arrow keys go from point to point, Enter holds one, or chooses a name.`,
     "font-family": "system-ui, sans-serif", fill: theme.ink,
   });
-  for (const [text, y] of headings) svg.append(words(text, 2, y, {fill: theme.soft, "font-size": 10.5, "font-weight": 600}));
+  for (const [text, y] of headings) svg.append(words(text, 2, y, {fill: theme.soft, "font-size": sizes.small + .5, "font-weight": 600}));
   view.lanes.forEach((lane, i) => {
     if (strip) svg.append(node("line", {x1: left, x2: left + across * wide, y1: places[i], y2: places[i], stroke: theme.faint}));
-    svg.append(label(lane, i, places[i], left, theme));
+    if (left) svg.append(label(lane, i, places[i], left, theme));
   });
   view.panels.forEach((panel, j) => {
-    const box = {x: left + (j % across) * wide, y: strip ? 0 : Math.floor(j / across) * (tall + HEAD + APART), wide, end, tall};
+    const box = {x: left + (j % across) * wide, y: strip ? 0 : Math.floor(j / across) * (tall + sizes.head + APART), wide, end, tall};
     svg.append((strip ? stripPanel : xyPanel)(view, panel, j, box, places, theme));
   });
   svg.querySelector(".stop")?.setAttribute("tabindex", 0);
@@ -117,14 +117,14 @@ function draw(view, width, theme) {
 
 function layOut(view) {
   const places = [], headings = [];
-  let y = HEAD + 6, family = "";
+  let y = sizes.head + 6, family = "";
   for (const lane of view.lanes) {
     if (view.grouped && lane.family !== family) {
       headings.push([family = lane.family, y + 12]);
-      y += LANE;
+      y += sizes.lane;
     }
-    places.push(y + LANE / 2);
-    y += LANE;
+    places.push(y + sizes.lane / 2);
+    y += sizes.lane;
   }
   return {places, headings, end: y + 4};
 }
@@ -136,7 +136,7 @@ function label(lane, i, y, left, theme) {
     "aria-pressed": !!lane.side, "aria-label": `${lane.name}: compare`,
   });
   group.append(
-    node("rect", {x: 0, y: y - LANE / 2, width: left - 6, height: LANE, fill: "transparent"}),
+    node("rect", {x: 0, y: y - sizes.lane / 2, width: left - 6, height: sizes.lane, fill: "transparent"}),
     dot(lane.marker, 7, y, {fill: colour}),
     words(cut(side + lane.name, left - 30), 17, y + 4, {"font-weight": lane.side || lane.bold ? 700 : undefined}),
     node("title", {}, lane.label === lane.name ? lane.name : `${lane.name} (${lane.label})`),
@@ -145,15 +145,20 @@ function label(lane, i, y, left, theme) {
 }
 
 function heading(panel, x, y, wide, theme) {
-  const fits = Math.floor((wide - 8) / 6.6), lines = [""];
-  for (const word of panel.title.split(" ")) {
+  const group = node("g", {}), lines = folded(panel.title, wide, 7, 3), said = folded(panel.verdict, wide, 5.6, 3);
+  lines.forEach((line, i) => group.append(words(cut(line, wide, 7), x, y + 13 + 14 * i, {"font-weight": 600, "font-size": sizes.text})));
+  said.forEach((line, i) => group.append(words(cut(line, wide, 5.4), x, y + 13 + 14 * lines.length + 12 * i, {fill: theme.soft, "font-size": sizes.small + .5})));
+  return group;
+}
+
+// A text in lines of a width.
+function folded(text, wide, letter, most) {
+  const fits = Math.floor(wide / letter * (DESK.text / sizes.text)), lines = [""];
+  for (const word of text.split(" ")) {
     if (lines.at(-1) && (lines.at(-1) + word).length + 1 > fits) lines.push("");
     lines.push(`${lines.pop()} ${word}`.trim());
   }
-  const group = node("g", {});
-  lines.slice(0, 2).forEach((line, i) => group.append(words(cut(line, wide), x, y + 13 + 14 * i, {"font-weight": 600, "font-size": 12})));
-  group.append(words(cut(panel.verdict, wide, 5.4), x, y + 13 + 14 * Math.min(2, lines.length), {fill: theme.soft, "font-size": 10.5}));
-  return group;
+  return lines.slice(0, most);
 }
 
 function mark(view, lane, i, panel, j) {
@@ -173,22 +178,22 @@ function stripPanel(view, panel, j, box, places, theme) {
   group.append(heading(panel, box.x + 8, 0, box.wide - 12, theme));
   for (const tick of ticks(low, high, box.wide / 38)) {
     group.append(
-      node("line", {x1: x(tick), x2: x(tick), y1: HEAD, y2: box.end, stroke: theme.line}),
-      words(short(tick), x(tick), HEAD - 4, {"text-anchor": "middle", fill: theme.soft, "font-size": 10}),
+      node("line", {x1: x(tick), x2: x(tick), y1: sizes.head, y2: box.end, stroke: theme.line}),
+      words(short(tick), x(tick), sizes.head - 4, {"text-anchor": "middle", fill: theme.soft, "font-size": sizes.small}),
     );
   }
   for (const rule of rulesOf(panel, {all: view.panels.length === 1})) {
-    const place = {x1: x(rule.score), x2: x(rule.score), y1: HEAD, y2: box.end};
+    const place = {x1: x(rule.score), x2: x(rule.score), y1: sizes.head, y2: box.end};
     if (rule.score >= low && rule.score <= high) group.append(ruleLine(rule, place, theme));
   }
   view.lanes.forEach((lane, i) => {
     const y = places[i];
     if (!lane.cells[j]) {
-      group.append(words("not run", box.x + box.wide / 2, y + 3.5, {"text-anchor": "middle", fill: theme.soft, "font-size": 9, opacity: .6}));
+      group.append(words("not run", box.x + box.wide / 2, y + 3.5, {"text-anchor": "middle", fill: theme.soft, "font-size": sizes.small, opacity: .6}));
       return;
     }
     const made = mark(view, lane, i, panel, j), cell = lane.cells[j].cell, scores = scoresOf(cell);
-    made.append(node("rect", {x: box.x + 2, y: y - LANE / 2, width: box.wide - 6, height: LANE, fill: "transparent"}));
+    made.append(node("rect", {x: box.x + 2, y: y - sizes.lane / 2, width: box.wide - 6, height: sizes.lane, fill: "transparent"}));
     if (scores.length > 1 && !isMixed(cell)) {
       const middle = x(mean(scores));
       made.append(node("line", {x1: middle, x2: middle, y1: y - 8, y2: y + 8, stroke: theme.ink, "stroke-width": 1.5}));
@@ -234,7 +239,7 @@ function xyPanel(view, panel, j, box, places, theme) {
   const series = view.lanes.map(lane => lane.cells[j] && (curves ? curvesOf : costOf)(lane.cells[j].cell, view.kind));
   const points = series.filter(Boolean).flat(2), numbers = points.map(point => point[0]).filter(Number.isFinite);
   group.append(heading(panel, box.x + 34, box.y, box.wide - 40, theme));
-  const top = box.y + HEAD - 10, bottom = top + box.tall - 20, left = box.x + 36, right = box.x + box.wide - 16;
+  const top = box.y + sizes.head - 10, bottom = top + box.tall - 20, left = box.x + 36, right = box.x + box.wide - 16;
   if (!points.length) {
     group.append(words(curves ? "no curve was recorded" : "no row has this number", left, top + 30, {fill: theme.soft}));
     return group;
@@ -265,17 +270,6 @@ function xyPanel(view, panel, j, box, places, theme) {
   return group;
 }
 
-const curvesOf = cell => (cell.runs ?? []).map(run => {
-  const [, , , , , , steps, scores] = DATA.runs[run];
-  return scores.map((score, at) => [DATA.steps[steps][at], score]);
-});
-
-function costOf(cell, cost) {
-  const value = cell[cost];
-  const number = value === "grows" ? Infinity : typeof value === "string" ? parseFloat(value.replaceAll(",", "")) : value;
-  return number > 0 ? scoresOf(cell).map(score => [[number, score]]) : [];
-}
-
 function spanOf(values, curves) {
   if (!values.length) return [0, 1];
   const low = curves ? 0 : Math.min(...values), high = Math.max(...values), edge = curves ? 0 : (high - low) * .06 || .1;
@@ -283,7 +277,7 @@ function spanOf(values, curves) {
 }
 
 function axes({x, y, log, left, right, inner, top, bottom, grows, curves, title}, theme) {
-  const group = node("g", {}), small = {fill: theme.soft, "font-size": 10};
+  const group = node("g", {}), small = {fill: theme.soft, "font-size": sizes.small};
   for (const tick of ticks(y.low, y.high, 5)) {
     group.append(
       node("line", {x1: left, x2: right, y1: y(tick), y2: y(tick), stroke: theme.faint}),

@@ -1,26 +1,65 @@
 "use strict";
-// One table at a time, that of the address, with the figure above it; DataTables sorts, filters and
-// hides columns. The card tells about the score that is pointed at, in a table or in the figure.
+// One table at a time, that of the address, with the figure above it; DataTables sorts it. The card
+// tells about the score that is pointed at, in a table or in the figure.
 const sections = [...document.querySelectorAll("section")], select = find("nav select"), tip = find("#tip");
+const tables = {};  // those that were shown, by name
 
+// A run, a table, or without an address all tasks below what one may need.
 function show() {
-  const section = sections.find(s => "#" + s.id === location.hash)
-    ?? document.getElementById(select.options[0].value);
-  for (const other of sections) other.hidden = other !== section;
-  select.value = section.id;
+  readAddress(sections.map(section => section.id));
   tell(null);
-  showFigure(section.id);
-  if (find(".dt-container", section)) return;
-  const chooser = find(".columns", section);
-  const table = new DataTable(find(".main", section), {
+  const isRun = state.run !== "" && showRun();
+  find("#run").hidden = !isRun;
+  find("#explore").hidden = isRun;
+  if (find("#needs")) find("#needs").hidden = location.hash !== "";
+  find("#start").hidden = location.hash === "" || !find("#needs");
+  for (const section of sections) section.hidden = isRun || section.id !== state.table;
+  select.value = state.table;
+  if (isRun) return scrollTo(0, 0);
+  state.run = "";
+  furnish();
+  redraw();
+  tabulate();
+}
+
+// The table of the address has the rows, the columns and the order of the figure.
+function tabulate() {
+  const table = tables[state.table] ??= made(state.table), panels = panelsOf();
+  table.search.fixed("choices", (text, cells, row) => view.keys.has(table.row(row).node().dataset.lane));
+  panels.forEach((_, j) => table.column(j + 1).visible(view.shown.includes(j), false));
+  const [column, direction] = state.order.split("-");
+  if (state.order !== orderOf(table)) table.order(state.order ? [[+column, direction]] : []);
+  table.draw();
+  hintAtMore();
+}
+
+const orderOf = table => table.order().map(([column, direction]) => `${column}-${direction}`)[0] ?? "";
+
+function made(name) {
+  const table = new DataTable(find(".main", document.getElementById(name)), {
     paging: false, autoWidth: false, order: [],
     columnDefs: [{targets: 0, orderSequence: ["asc", "desc", ""]},
                  {targets: "_all", orderSequence: ["desc", "asc", ""]}],
-    language: {search: "Filter", info: "_TOTAL_ of _MAX_ rows", infoEmpty: "0 of _MAX_ rows",
-               infoFiltered: "", zeroRecords: "no row has these words"},
-    layout: {topStart: ["search", () => chooser, "info"], topEnd: null, bottomStart: null, bottomEnd: null},
+    language: {info: "", infoFiltered: "", zeroRecords: "no row is like that"},
+    layout: {topStart: null, topEnd: null, bottomStart: null, bottomEnd: null},
   });
-  chooser.onchange = e => table.column(+e.target.value).visible(e.target.checked);
+  find(".dt-layout-table", document.getElementById(name)).before(find(".more").cloneNode(true));
+  table.on("order", () => {  // a click on a heading
+    if (name !== state.table || orderOf(table) === state.order) return;
+    state.order = orderOf(table);
+    furnish();
+    redraw();
+    keep();
+  });
+  return table;
+}
+
+// Above what is wider than its place stands that there is more; at its right end no longer.
+function hintAtMore() {
+  for (const hint of document.querySelectorAll(".more")) {
+    const wide = hint.nextElementSibling;
+    hint.hidden = wide.scrollWidth - wide.scrollLeft - wide.clientWidth < 4;
+  }
 }
 
 let shown = null, seed = 0;  // the score, and the seed of it, that the card tells about
@@ -43,13 +82,15 @@ function hold() {
   const {run, command} = factsOf(shown.dataset.at, seed);
   tip.classList.add("held");
   if (run === undefined) return;
-  const parts = [element("a", {href: DATA.files[DATA.runs[run][4]]}, "Its record")];
+  const parts = [element("a", {href: addressOf({run: nameOf(run)})}, "Its record")];
   if (command) parts.unshift(copyButton(command, "Copy command"));
+  const links = linksOf(cellAt(shown.dataset.at).row[2]);
   if (shown.closest("section")?.id !== shown.dataset.at.split(" ")[0]) {
     const toRow = element("a", {href: "#" + shown.dataset.at.split(" ")[0]}, "Its row in the table");
     toRow.onclick = event => { event.preventDefault(); goTo(shown.dataset.at); };
     parts.push(toRow);
   }
+  if (links) parts.push(links);
   tip.append(element("p", {className: "does"}, ...parts));
   place();
 }
@@ -106,8 +147,12 @@ addEventListener("keydown", e => {
     find("button, a", tip)?.focus();
   } else go(e);
 });
-addEventListener("scroll", place, true);
+addEventListener("scroll", () => { place(); hintAtMore(); }, true);
+addEventListener("resize", hintAtMore);
 addEventListener("hashchange", show);
 select.onchange = () => location.hash = select.value;
+for (const link of document.querySelectorAll("[data-order]")) {  // of a need, to its task from the best on
+  if (link.dataset.task) link.href = `#${ALL}?task=${link.dataset.task}&order=${link.dataset.order}`;
+}
 document.documentElement.className = "live";
 if (sections.length) show();

@@ -1,6 +1,6 @@
-"""The results as one page: a template, its looks, its data, and its scripts: figure.js and
-explore.js for the figure, page.js for the tables and what scores tell, and the table library
-DataTables in static/.
+"""The results as one page: a template, its looks, its data, and its scripts: view.js has what is
+chosen, figure.js draws it, tell.js says what is known of a cell, of rows side by side and of a run,
+explore.js has the controls, page.js the tables and the card, and DataTables in static/ sorts.
 
 The figure is drawn by scripts of ours. Vega-Lite 6 was tried on one view (November 2026): the page
 would be 1.9 MB instead of 1.0, its expressions need a policy that lets texts become code, and none
@@ -10,7 +10,7 @@ of its marks takes the keyboard's focus.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,26 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader
 
-from lra.looks import look_of
+from lra import methods
 from lra.report import overview
-from lra.report.chart import as_json, chart_of
+from lra.report.chart import as_json, chart_of, year_of
+from lra.report.names import task_name
+from lra.report.needs import needs_of
 from lra.report.notes import FLOOR
+from lra.report.published import printed_on
 from lra.report.render import sections, wide
 from lra.report.table import Table
+from lra.report.trainings import FIVE
 
 HERE = Path(__file__).parent
-SCRIPTS = ("static/dataTables.min.js", "figure.js", "explore.js", "page.js")
+SCRIPTS = (
+    "static/dataTables.min.js",
+    "figure.js",
+    "view.js",
+    "tell.js",
+    "explore.js",
+    "page.js",
+)
 DRAWN = ("scores", "curves", "compute")  # pictures of a table that the figure shows better
 VERDICTS = {
     "": ("", ""),
@@ -43,10 +54,13 @@ def page(tables: Sequence[Table], results: Path) -> str:
     tasks = overview.tasks_of(tables)
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, trim_blocks=True)
     return environment.get_template("page.html").render(
-        {"sections": sections, "floor": FLOOR, "unit_of": unit_of},
+        {"sections": sections, "floor": FLOOR, "unit_of": unit_of, "task_name": task_name},
         tables=[(table, _body(table)) for table in tables],
-        tasks=[task for task in tasks if task.rows],
-        methods=_methods(tasks),
+        tasks=[task for task in tasks if task.usual],
+        lines=_lines(tables, tasks, results),
+        needs=needs_of(tasks),
+        five=FIVE,
+        printed=printed_on(FIVE),
         findings=overview.findings(tasks),
         not_run=overview.not_run(tables, tasks),
         pictures={t.spec.name: _pictures(t, results / "figures") for t in tables},
@@ -71,20 +85,40 @@ def _pictures(table: Table, folder: Path) -> list[Path]:
     return [path for path in paths if path.stem.rpartition("-")[2] not in DRAWN]
 
 
-def _methods(tasks: Sequence[overview.Task]) -> dict[str, list[dict[str, Any]]]:
-    """All tasks as texts: a line per method, by its name."""
-    shown = [task for task in tasks if task.rows]
-    return {
-        look_of(method, {}).name: [_of_task(task, method) for task in shown]
-        for method in overview.methods_of(tasks)
-    }
+def _lines(
+    tables: Sequence[Table], tasks: Sequence[overview.Task], results: Path
+) -> Iterator[dict[str, Any]]:
+    """All tasks as texts: a line per method, and one for its best settings; where a method has run
+    that none of these tasks has, and its paper and code."""
+    shown = [task for task in tasks if task.usual]
+    for line in overview.lines_of(tables, tasks):
+        usual = [task.usual.get(line.method) for task in shown]
+        cells = [_of_task(*places) for places in zip(line.places, usual, strict=True)]
+        yield {
+            "key": line.key,
+            "name": line.name,
+            "best": line.key.endswith(overview.BEST),
+            "cells": cells,
+            "paper": methods.kept().get(line.method, {}),
+            "year": year_of(line.method),
+            "code": _code(line.method, results),
+            "elsewhere": [t for t in tables if line.method in {*t.rows["attention"]}]
+            if not any(line.places)
+            else [],
+        }
 
 
-def _of_task(task: overview.Task, method: str) -> dict[str, Any]:
-    if method not in task.rows:
+def _code(method: str, results: Path) -> str:
+    """The way to the file of a method, where there is one beside these results."""
+    path = methods.ours().get(method, "").replace(".", "/") + ".py"
+    return f"../{path}" if (results.parent / path).is_file() else ""
+
+
+def _of_task(place: overview.Place | None, usual: overview.Place | None) -> dict[str, Any]:
+    if place is None:
         return {"text": "not run", "look": "worse", "order": ""}
-    place = task.rows[method], task.column
-    return _score(task.table, place)
+    score = _score(place.table, (place.row, place.column))
+    return score | {"setting": overview.setting_of(place, usual)}
 
 
 def _body(table: Table) -> pd.DataFrame:

@@ -3,7 +3,7 @@ lra/reference/published.yaml, read and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -102,6 +102,26 @@ class Printed(NamedTuple):
 @cache
 def published() -> Published:
     return Published.model_validate(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+
+
+def printed_on(tasks: Sequence[str]) -> list[tuple[str, str, list[str]]]:
+    """Row, source in words, and scores on these tasks, of every row with a score on test there that
+    names its method; by name, and what two tables repeat once."""
+    found = set()
+    for table in published().tables.values():
+        at = [table.tasks.index(task) if task in table.tasks else None for task in tasks]
+        for name, row in table.rows.items():
+            label = published().labels.get(row.source)
+            scores = [None if place is None else row.values[place] for place in at]
+            if label is None or name.startswith(("M=", "L=")) or scores == [None] * len(tasks):
+                continue
+            texts = ["" if score is None else f"{score:.{table.digits}f}" for score in scores]
+            found.add((name, label, tuple(texts)))
+    return [(name, label, [*texts]) for name, label, texts in sorted(found, key=_by_name)]
+
+
+def _by_name(row: tuple[str, str, tuple[str, ...]]) -> tuple[str, str]:
+    return row[0].lower(), row[1]
 
 
 def published_score(

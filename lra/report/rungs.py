@@ -38,16 +38,19 @@ class Groups(NamedTuple):
     examples: np.ndarray  # (groups,) how many test examples have answers in it
 
 
-def rungs_of(table: Table, lines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+def rungs_of(
+    table: Table, lines: Mapping[str, Mapping[str, Any]]
+) -> tuple[pd.DataFrame, dict[str, list[float]]]:
     """Give the accuracy of every row and rule, a line each, in every group of answers, a column
     each; the first line counts the examples. Groups are those of the file of rules, or the places
-    of the tokens where each has a label. Empty where answers are not grouped."""
+    of the tokens where each has a label. Then the accuracy of each run in the same groups. Empty
+    where answers are not grouped."""
     for column in table.columns:
         line = lines.get(column, {})
         found = _by_depth(line["rungs"]) if line.get("rungs") else _by_place(table, column, line)
         if found is not None:
             return _rungs_of(table, column, found)
-    return pd.DataFrame()
+    return pd.DataFrame(), {}
 
 
 def note_of(rungs: pd.DataFrame) -> str:
@@ -85,20 +88,25 @@ def _by_place(table: Table, column: str, line: Mapping[str, Any]) -> Groups | No
     return Groups(np.tile(group, examples), [*names, LAST], rules, all_of)
 
 
-def _rungs_of(table: Table, column: str, groups: Groups) -> pd.DataFrame:
-    names = groups.names
+def _rungs_of(
+    table: Table, column: str, groups: Groups
+) -> tuple[pd.DataFrame, dict[str, list[float]]]:
+    names, asked = groups.names, groups.examples > 0
+    of_runs: dict[str, list[float]] = {}
     made = {EXAMPLES: groups.examples.astype(float)}
     for row, records in table.column(column)["records"].items():
-        shares = [_shares(record, groups.of, len(names)) for record in records]
-        if known := [share for share in shares if share is not None]:
-            made[str(row)] = np.mean(known, axis=0)
-    if len(made) == 1:
-        return pd.DataFrame()
+        shares = {record.run: _shares(record, groups.of, len(names)) for record in records}
+        known = {run: share for run, share in shares.items() if share is not None}
+        of_runs |= {run: share[asked].tolist() for run, share in known.items()}
+        if known:
+            made[str(row)] = np.mean([*known.values()], axis=0)
+    if not of_runs:
+        return pd.DataFrame(), {}
     for name, counts in groups.rules.items():
         hits, of = np.array(counts, float).T
         made[WORDS.get(name, f"{RULE}{name}")] = 100 * hits / np.maximum(of, 1)
     frame = pd.DataFrame.from_dict(made, orient="index", columns=names)
-    return frame.loc[:, groups.examples > 0]
+    return frame.loc[:, asked], of_runs
 
 
 def _shares(record: Record, group: np.ndarray, names: int) -> np.ndarray | None:

@@ -39,6 +39,7 @@ class TableSpec(BaseModel):
     findings: dict[str, str] = {}
     words: dict[str, str] = {}
     overview: dict[str, str] = {}
+    needs: dict[str, str] = {}
 
 
 def specs(results: Path) -> list[TableSpec]:
@@ -55,6 +56,8 @@ def specs(results: Path) -> list[TableSpec]:
                 raise ValueError(f"two tables are named {spec.name}")
             if spec.together and not spec.effects:
                 raise ValueError(f"{spec.name} has `together`, which needs `effects`")
+            if lost := [column for column in spec.needs if column not in spec.overview]:
+                raise ValueError(f"{spec.name} needs '{lost[0]}', which is not in its overview")
             if spec.against and spec.against not in names:
                 raise ValueError(f"{spec.name} is set against '{spec.against}', which is no table")
     return entries

@@ -48,6 +48,7 @@ class Table:
     effects: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     agreements: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # effects.py
     rungs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # rungs.py
+    rungs_of_runs: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
     pairs: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame)  # paired tests of rows
 
     @property

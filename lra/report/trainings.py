@@ -94,7 +94,7 @@ def build(
         kept = runs[~pd.MultiIndex.from_frame(runs[["row", "column"]]).isin(mixed)]
         table.effects = effects(kept, settings, spec.together)
     if spec.rungs:
-        table.rungs = rungs_of(table, lines)
+        table.rungs, table.rungs_of_runs = rungs_of(table, lines)
     table.notes = [*training_notes(table)]
     return table
 

@@ -21,10 +21,12 @@ from matplotlib.figure import Figure
 from lra.bench.result import BenchResult
 from lra.figures import style, tables
 from lra.looks import look_of
+from lra.report import overview
 from lra.report.cell import rounded
 from lra.report.commands import study_of
 from lra.report.names import names_of
 from lra.report.specs import specs
+from lra.report.study import Study
 from lra.report.table import Table
 from scripts.study import scheme
 
@@ -46,8 +48,13 @@ def study() -> Iterator[dict[str, ModuleType]]:
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, Table]:
-    return {table.spec.name: table for table in study_of(RESULTS).tables}
+def committed() -> Study:
+    return study_of(RESULTS)
+
+
+@pytest.fixture(scope="module")
+def made(committed: Study) -> dict[str, Table]:
+    return {table.spec.name: table for table in committed.tables}
 
 
 @pytest.fixture
@@ -197,6 +204,16 @@ def test_findings_hold(study: dict[str, ModuleType], made: dict[str, Table]):
     assert 30 < np.ptp(fewer[few]) < 31
     assert pictures.APART not in image
     assert {*made["leaderboard_short"].runs["protocol.recipe.lr"]} == {0.002}
+
+
+def test_every_method_that_has_run_is_on_the_page(committed: Study):
+    tasks = overview.tasks_of(committed.tables)
+    lines = overview.lines_of(committed.tables, tasks)
+    assert {*committed.runs["attention"]} == {line.method for line in lines}
+    best = {line.key: line.places for line in lines}["luna best"]
+    recall = [task.words for task in tasks if task.usual].index("Recall, 64 pairs")
+    assert best[recall] is not None
+    assert overview.setting_of(best[recall]).startswith("signed, normalised")
 
 
 def test_the_finding_on_recall_holds(made: dict[str, Table]):

@@ -156,11 +156,14 @@ def test_a_family_a_word_and_an_order_choose_the_rows(shown: Browser):
     choose(shown, "family", "fixed kernels")
     assert names(shown) == ["Linear attention", "Performer"]
     choose(shown, "family", "")
+    choose(shown, "find", "perf")
+    assert shown.run("return view.panels.map(panel => panel.title)") == ["ListOps"], "no empty one"
+    assert shown.texts("section:not([hidden]) .main thead th:nth-child(n+2)") == ["ListOps %"]
     choose(shown, "find", "lun")
     assert names(shown) == ["LUNA as published"]
     assert shown.texts("#said") == ["1 rows"]
     choose(shown, "find", "")
-    choose(shown, "order", "0")
+    choose(shown, "order", "1-desc")
     assert names(shown) == ["Softmax", "LUNA as published", "Linear attention", "Performer"]
     choose(shown, "task", "1")
     assert names(shown) == ["Softmax", "LUNA as published", "Linear attention"], (
@@ -200,7 +203,7 @@ def test_arrows_enter_copy_and_the_way_to_the_row(shown: Browser):
     shown.wait("return window.pasted")
     assert shown.run("return pasted") == "lra train task=listops attention=luna seed=1"
     assert shown.texts("#tip a")[0] == "Its record"
-    shown.click("#tip .does a:last-child")
+    shown.click("#tip .does > a:nth-of-type(2)")
     assert shown.run("return location.hash") == "#first"
     assert (
         shown.run("return document.activeElement.closest('tr').textContent")
@@ -211,38 +214,34 @@ def test_arrows_enter_copy_and_the_way_to_the_row(shown: Browser):
     assert shown.run("return document.getElementById('tip').hidden")
 
 
-def test_two_rows_are_compared(shown: Browser, file: Path):
-    for lane in (3, 1):
+def test_three_rows_stand_side_by_side(shown: Browser, file: Path):
+    for lane in (3, 1, 0):
         shown.click(f"#figure .label[data-lane='{lane}'] text")
-    assert shown.texts("#compare th")[:4] == [
-        "",
-        "A: LUNA as published",
-        "B: Linear attention",
-        "A − B",
-    ]
+    heads = shown.run(
+        "return [...document.querySelectorAll('#compare thead th')].map(h => h.firstChild?.data)"
+    )
+    assert heads == ["", "A: LUNA as published", "B: Linear attention", "C: Softmax"]
     cells = [shown.texts(f"#compare tbody tr:nth-child({i}) > *") for i in (1, 2, 3)]
     listops = SCORES["listops"]
-    tested = stats.ttest_ind(listops["luna"], listops["linear"]).confidence_interval()
-    assert cells[0][:3] == ["ListOps", "43.0 ± 2.0 (3)", "37.0 ± 1.0 (3)"]
-    assert f"+6.0 points (95 % interval +{tested.low:.1f} to +{tested.high:.1f})" == cells[0][3]
-    assert cells[1][3] == "seeds of two kinds: no difference of means"
-    assert cells[2][:3] == ["parameters, ListOps", "84,000", "86,000"]
-    assert not any("Copy" in text for text in cells[0]), "these records have no answers"
+    tested = stats.ttest_ind(listops["linear"], listops["luna"]).confidence_interval()
+    low, high = (f"{value:+.1f}".replace("-", "−") for value in (tested.low, tested.high))
+    assert cells[0][:2] == ["ListOps", "43.0 ± 2.0 (3)"]
+    said = f"37.0 ± 1.0 (3)−6.0 points (95 % interval {low} to {high}) against A"
+    assert cells[0][2] == said, "without a command: these records have no answers"
+    assert cells[1][3].endswith("seeds of two kinds: no difference of means")
+    assert cells[2] == ["parameters, ListOps", "84,000", "86,000", "87,000"]
     command = shown.run(
         "return compareCommand(view.lanes[3].cells[0].cell, view.lanes[1].cells[0].cell)"
     )
     runs = frame_of(load_records([file.parent / "a"]))
     for word, method in zip(command.split()[2:4], ("luna", "linear"), strict=True):
         assert find_runs(word, runs)["score"].tolist() == pytest.approx(listops[method])
-    assert (
-        shown.run("return document.querySelector('#figure .label').getAttribute('aria-pressed')")
-        == "false"
-    )
-    shown.run("document.querySelector('#figure .label[data-lane=\"3\"]').focus()")
-    shown.press("Enter")
-    assert shown.texts("#compare") == [
-        "Linear attention is chosen; choose a second name to compare."
-    ]
+    pressed = "return [...document.querySelectorAll('#figure .label')].map(l => l.ariaPressed)"
+    assert shown.run(pressed) == ["true", "true", "false", "true"]
+    for lane in (3, 0):
+        shown.run(f"document.querySelector('#figure .label[data-lane=\"{lane}\"]').focus()")
+        shown.press("Enter")
+    assert shown.texts("#compare") == ["Linear attention is chosen; choose more names to compare."]
 
 
 def test_an_interval_is_never_narrower_than_the_test_examples_allow(shown: Browser):
