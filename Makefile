@@ -14,7 +14,7 @@ PYTEST := $(PY) -m pytest -n auto --dist worksteal
 SHARDED = $(if $(SHARD),--shard $(SHARD))
 
 .DEFAULT_GOAL := help
-.PHONY: no-python help setup demo wheel lock test test-luna test-lra test-rest test-all test-portable test-gpu gpu-quarter golden tables reference pictures docs sheet lint format clean
+.PHONY: no-python help setup demo lock test test-luna test-lra test-rest test-all test-portable test-gpu gpu-quarter golden tables reference pictures docs sheet lint format wheel release clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ format: $(STAMP) ## apply ruff's fixes and format
 wheel: $(RUN_STAMP) ## build the source archive and the wheels of luna-lra and luna-attention into dist/
 	@$(PY) -m hatchling build
 	@cd packages/luna-attention && $(abspath $(PY)) -m hatchling build -t wheel -d $(CURDIR)/dist
+
+release: $(STAMP) ## hold version, changelog, citation and a clean tree together, then run all tests
+	@$(PY) scripts/release.py
+	@$(MAKE) test-all
 
 lock: ## requirements.lock and constraints.txt anew, after a change of pyproject.toml or of a pin
 	@$(or $(wildcard $(PY)),$(PYTHON)) scripts/lock.py
