@@ -44,6 +44,8 @@ class SeriesOptions(TaskOptions):
     train: str | None = read_by("files", default=None, place=True)
     test: str | None = read_by("files", default=None, place=True)
     held_out: float = read_by("files", default=0.1)  # for dev, of train
+    # in them, which records hold
+    found: dict[str, Any] | None = read_by("files", default=None)  # noqa: RUF009
 
 
 class Series(Task):
@@ -65,18 +67,21 @@ class Series(Task):
             )
 
     def matters(self, options: TaskOptions) -> dict[str, Any]:
-        """With what the files decide, which networks are built by."""
+        """With what the files decide: networks are built by it, where no files are too."""
         facts = super().matters(options)
-        return facts | self.files(options).facts if options.source == "files" else facts
+        if options.source == "files":
+            facts["found"] = facts["found"] or self.files(options).found
+        return facts
 
     def configured(self, options: dict[str, Any]) -> Series:
         task = copy.copy(self)
-        if "classes" not in options:
+        if "length" in options:
             task.max_length = options["length"]
             return task
-        task.classes, task.max_length = len(options["classes"]), options["longest"]
-        task.channels = len(options["centre"])
-        task.scale = Scale(options["centre"], options["spread"])
+        found = options["found"]
+        task.classes, task.channels = len(found["classes"]), len(found["centre"])
+        task.max_length = found["longest"]
+        task.scale = Scale(found["centre"], found["spread"])
         return task
 
     def versions(self, options: TaskOptions) -> dict[str, str]:
@@ -122,11 +127,11 @@ class Series(Task):
 
 class Files(NamedTuple):
     parts: list[Labelled]  # train, val and test
-    facts: dict[str, Any]
+    found: dict[str, Any]
 
     def examples(self, part: Labelled) -> Iterator[Example]:
         for values, label in zip(part.values, part.labels, strict=True):
-            yield Example(filled(values, self.facts["centre"]), self.facts["classes"].index(label))
+            yield Example(filled(values, self.found["centre"]), self.found["classes"].index(label))
 
 
 @functools.lru_cache(maxsize=2)  # a run asks for them again and again
@@ -157,10 +162,12 @@ def _take(part: Labelled, index: np.ndarray) -> Labelled:
 
 
 def scale_of(rows: np.ndarray) -> tuple[list[float], list[float]]:
-    """Give mean and spread of each channel's numbers that are there; of none 0 and 1."""
+    """Give mean and spread of each channel's numbers that are there, to four digits, which records
+    hold; of none 0 and 1."""
     there = [x[~np.isnan(x)] for x in rows.T]
     both = [moments(x) if len(x) else ([0.0], [1.0]) for x in there]
-    return [mean for (mean,), _ in both], [spread or 1.0 for _, (spread,) in both]
+    short = [[float(f"{x:.4g}") for (x,) in pair] for pair in both]
+    return [mean for mean, _ in short], [spread or 1.0 for _, spread in short]
 
 
 def filled(values: np.ndarray, centre: Sequence[float]) -> np.ndarray:
