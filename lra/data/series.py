@@ -100,8 +100,8 @@ class Series(Task):
             found = [p for end in ("TRAIN", "TEST") for p in sorted(folder.glob(f"*_{end}.ts"))]
         if len(found) != 2 or not all(path.is_file() for path in found):
             raise UserError(
-                "source=files needs task.train=FILE.ts and task.test=FILE.ts, or task.folder=, "
-                "which holds one NAME_TRAIN.ts and one NAME_TEST.ts"
+                "source=files needs train=FILE.ts and test=FILE.ts that exist, or folder=, which "
+                "holds one NAME_TRAIN.ts and one NAME_TEST.ts"
             )
         return found
 

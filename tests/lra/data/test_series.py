@@ -111,7 +111,7 @@ def test_two_files_are_a_folder_of_them_and_others_are_other_data(folder: Path, 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("Other_TEST.ts", text(TRAIN), "needs task.train=FILE.ts"),
+        ("Other_TEST.ts", text(TRAIN), "needs train=FILE.ts and test=FILE.ts"),
         ("Try_TEST.ts", "@classLabel true up\n@data\n1:up\n", "other dimensions than train"),
         ("Try_TEST.ts", text(["1:2:left"], "left"), "add test's class left to its @classLabel"),
         ("Try_TRAIN.ts", text(["1:2:up"]), "too few series to hold 1 out for dev"),
