@@ -1,4 +1,4 @@
-"""The tasks of the Long Range Arena, and eight probes, from their sources to memory-mapped arrays.
+"""The tasks of the Long Range Arena, and others, from their sources to memory-mapped arrays.
 
     import lra.data
     from lra.data.prepare import find_or_prepare

@@ -48,6 +48,7 @@ BUILTIN = {
     "spatial": "lra.data.spatial:Spatial",
     "group": "lra.data.group:Words",
     "bytes": "lra.data.bytes:Bytes",
+    "series": "lra.data.series:Series",
 }
 
 

@@ -46,6 +46,7 @@ NOT_RUN = {
     "docker ": "needs Docker",
     "lra train --config-dir mine": "its folder is the reader's; tests/lra/base/test_groups.py",
     "lra compute --config-dir mine": "the same",
+    "lra train task=series task.source=files": "the same; tests/lra/data/test_series.py",
     "lra data prepare text --protocol short --config-dir mine": "the same",
 }
 # Those whose words are composed, job by job, and nothing is run.
@@ -94,6 +95,9 @@ SMALL = {
     "min_evaluations=1 trainer=cpu trainer.threads=1",
     "train task=bytes": f"task.path={ROOT / 'README.md'} task.held_out=0.1 steps_share=1e-6 "
     "min_evaluations=1 trainer=cpu trainer.threads=1",
+    "train task=series": "task.n_train=64 task.n_val=16 task.n_test=16 steps_share=1e-6 "
+    "min_evaluations=1 trainer=cpu trainer.threads=1",
+    "data baseline series": "n_train=64 n_val=16 n_test=16",
     "train experiment=probes": "task.n_train=64 task.n_val=16 task.n_test=16 steps_share=1e-6 "
     "min_evaluations=1 trainer=cpu trainer.threads=1",
     "train": "task.source=tiny steps_share=1e-6 min_evaluations=1 trainer=cpu trainer.threads=1 "
