@@ -103,7 +103,7 @@ def draw_families(stem: Path) -> list[Path]:
             axes.imshow(weights, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
             colour = family_named(name).colour
             said = name.replace(" and ", "\nand ")
-            axes.set_title(said, color=colour, fontweight="bold", loc="center")
+            axes.set_title(said, color=colour, fontweight="bold")
             axes.set_xlabel(CAPTIONS[name], color=NOTE)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set(visible=True, color=NOTE, linewidth=0.5)
