@@ -35,8 +35,10 @@ OVERVIEW = {"results/README.md": "results/overview.md"}
 
 CODE = re.compile(r"(?ms)^( *)(```+).*?^\1\2|`+[^`]+`+")
 FORMULA = re.compile(r"(?s)\$\$(.+?)\$\$|(?<!\\)\$(?!\s)((?:\\.|[^\\$])+?)(?<!\s)\$")
-LINK = re.compile(r"(?<=\]\()([^)#:\s]+)")  # of Markdown, without addresses elsewhere
-PICTURE = re.compile(r"(?m)^!\[[^\]]*\]\(([^)\s]+)\)$")  # in a line of its own
+# Of Markdown, without addresses elsewhere; pictures may be HTML, with a width.
+LINK = re.compile(r"""(?:(?<=\]\()|(?<=<img src=")|(?<= srcset="))([^)"#:\s]+)""")
+# In a line of its own.
+PICTURE = re.compile(r"""(?m)^(?:!\[[^\]]*\]\(|<img src=")([^)"\s]+).*[)>]$""")
 SCORE = re.compile(r"(?<=\d) (?=±|\(\d+\))|(?<=±) (?=\d)|(?<=[\d)]) (?=[∅↓])")
 RAW = re.compile(r'(?<=href=")([^"#:]+)|(?<=src=")([^"#:]+)')  # of a page that is no Markdown
 

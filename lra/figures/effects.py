@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,77 +14,77 @@ from lra.figures import style as look
 from lra.looks import BLACK, WORDS, in_words, look_of
 from lra.report import render
 from lra.report.effects import AVERAGED
-from lra.report.notes import conditions
 from lra.report.table import Table
 
 
 def write_effects(table: Table, folder: Path) -> list[Path]:
     """The effects of a table: a stroke per pair of runs, their mean, its 95 % interval."""
-    lines = len(table.effects) + table.effects["setting"].nunique()
-    stem = folder / f"{table.spec.name}-effects"
-    title = f"{table.spec.title}\n{conditions(table.runs)}"
-    if finding := table.spec.findings.get("effects"):
-        title = f"{finding}\n{table.spec.title}"
-    return look.save_figure(stem, lambda f: draw_effects(f, table), title, 1.4 + 0.27 * lines)
+    lines, settings = len(table.effects), {*table.effects["setting"]}
+    finding = table.spec.findings.get("effects")
+    title = f"{finding}\n" if finding else ""
+    title += f"{table.spec.title}. {_explained(table.effects['pairs'])}"
+    if {"attention", "pretrain"} <= settings:
+        title += ". Attentions are compared without self-pretraining"
+    stem, height = folder / f"{table.spec.name}-effects", 3 + 0.42 * lines + 0.31 * len(settings)
+    return look.save_figure(stem, lambda f: draw_effects(f, table), title, height, look.PHONE)
 
 
 def draw_effects(figure: Any, table: Table) -> None:
+    """Groups of lines; above each line its name and its numbers."""
     axes = figure.subplots()
     axes.axvline(0, color=look.NOTE, lw=1)
-    y, ticks = 0.0, dict[float, str]()
-    right = {"va": "center", "xycoords": axes.get_yaxis_transform(), "fontsize": 8}
-    groups = table.effects.groupby(["setting", "base"], sort=False)
-    pretrained = "pretrain" in {*table.effects["setting"]}
-    for (setting, base), group in groups:
-        ticks[y] = (
-            f"{table.spec.words.get(setting, setting)}, against {_level(setting, base, bare=True)}"
-        )
-        if setting == "attention" and pretrained:
-            ticks[y] += ",\nwithout self-pretraining"
+    y, names = 0.0, dict[float, str]()
+    place = {"xycoords": axes.get_yaxis_transform(), "va": "bottom", "annotation_clip": False}
+    for (setting, base), group in table.effects.groupby(["setting", "base"], sort=False):
+        word = table.spec.words.get(setting, setting)
+        levels = {_level(setting, level) for level in group["level"]}
+        one = levels.pop() if len(levels) == 1 and group["where"].all() else ""
+        heading = f"{word}: {one}" if one and str(base) != "none" else word
+        heading = f"{heading}, against {_level(setting, base, bare=True)}"
+        axes.annotate(heading, (0, y + 0.22), fontweight="bold", color=look.INK, **place)
         texts = render.lines_of(group, render.EFFECT)
+        y += 0.35
         for effect, text in zip(group.to_dict("records"), texts.to_dict("records"), strict=True):
             y -= 1
-            seen = f", {_where(effect['where'])}" if effect["where"] else ""
-            ticks[y] = f"{_level(setting, effect['level'])}{seen}"
-            half = effect["high"] - effect["mean"]
-            clear = abs(effect["mean"]) > half  # not where there is no interval
-            over_rows = effect["pairs"] >= AVERAGED  # else the interval is over seeds
-            differences = effect["differences"]
-            axes.plot(differences, [y] * len(differences), "|", color="0.6", ms=7)
-            axes.errorbar(
-                effect["mean"],
-                y,
-                xerr=None if pd.isna(half) else half,
-                fmt="o",
-                color=BLACK if clear else look.OTHERS,
-                capsize=3,
-                lw=1.8,
-                mfc=None if over_rows else "w",
-            )
-            shown = f"{text['difference']}   [{text['95 % interval']}]   {text['pairs (runs)']}"
-            axes.annotate(shown, (1.02, y), **right)
-        y -= 1.4
-    axes.set_yticks([*ticks], [*ticks.values()], parse_math=False)
-    for label in axes.get_yticklabels():
-        label.set_fontweight("bold" if ", against " in label.get_text() else "normal")
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(y + 0.7, 0.7)
-    axes.annotate("mean   [95 % interval]   pairs (runs)", (1.02, 0), color=look.NOTE, **right)
-    axes.set_xlabel(_explained(table.effects["pairs"]))
-    axes.grid(axis="x")
+            level = "" if one else _level(setting, effect["level"])
+            where = _where(effect["where"]) if effect["where"] else ""
+            names[y] = ", ".join(filter(None, (level, where)))
+            _draw_effect(axes, y, effect)
+            shown = f"{text['difference']} ({text['95 % interval']})"
+            axes.annotate(shown, (1, y + 0.22), color=look.NOTE, ha="right", **place)
+        y -= 1.1
+    look.name_above([axes], names)
+    axes.set(ylim=(y + 0.6, 0.8), xlabel="change of the test score, points")
+
+
+def _draw_effect(axes: Any, y: float, effect: Mapping[str, Any]) -> None:
+    half = effect["high"] - effect["mean"]
+    clear = abs(effect["mean"]) > half  # not where there is no interval
+    over_rows = effect["pairs"] >= AVERAGED  # else the interval is over seeds
+    differences = effect["differences"]
+    axes.plot(differences, [y] * len(differences), "|", color="0.6", ms=7)
+    axes.errorbar(
+        effect["mean"],
+        y,
+        xerr=None if pd.isna(half) else half,
+        fmt="o",
+        color=BLACK if clear else look.OTHERS,
+        capsize=3,
+        lw=1.8,
+        mfc=None if over_rows else "w",
+    )
 
 
 def _explained(pairs: pd.Series) -> str:
     """What the signs of a figure mean; `pairs` has how many pairs of rows each line averages."""
-    signs = ["| a pair of runs"]
-    if (pairs >= AVERAGED).any():
-        signs.append("● mean and interval over pairs of rows")
+    signs = ["All other settings are equal; | a pair of runs"]
+    if (over := pairs[pairs >= AVERAGED]).size:
+        low, high = over.min(), over.max()
+        many = low if low == high else f"{low} to {high}"
+        signs.append(f"● mean and 95 % interval over {many} pairs of rows")
     if (pairs < AVERAGED).any():
         signs.append("○ over seeds of one pair")
-    return (
-        "change of the test score, all other settings equal; black: the interval leaves out 0\n"
-        + "   ".join(signs)
-    )
+    return ", ".join(signs) + "; black: the interval leaves out\u00a00"
 
 
 def _level(setting: str, value: Any, *, bare: bool = False) -> str:

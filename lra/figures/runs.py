@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lra.base.config import Pooling
 from lra.base.errors import UserError
-from lra.figures.style import CHANNELS, DASHES, at_ends, save_figure, ticked
+from lra.figures.style import CHANNELS, DASHES, PAGE, at_ends, save_figure, ticked
 from lra.looks import in_words, look_of
 from lra.results.trained import Trained, load_trained, watching
 from lra.settings.presets import AROUND, usual_options
@@ -259,5 +259,5 @@ def draw_rows(trained: Trained, maps: AttentionRow, title: str, stem: Path) -> l
             label="attention × n (1: uniform)",
         )
 
-    whole = max(5.0, columns * width + 1)
-    return save_figure(stem, fill, title, max(2.7, (height + 0.35) * n_layers + 0.9), whole)
+    size = PAGE._replace(inches=max(5.0, columns * width + 1))
+    return save_figure(stem, fill, title, max(2.7, (height + 0.35) * n_layers + 0.9), size)

@@ -11,7 +11,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ BOLD = ("luna", "softmax")  # methods drawn thick and named in bold letters
 BOLD_NAMES = tuple(look_of(name).name for name in BOLD)
 STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # TrueType: journals refuse matplotlib's default
-    "font.size": 9,
-    "axes.titlesize": 9.5,
+    "axes.titlesize": "medium",
     "axes.titlelocation": "left",
     "axes.axisbelow": True,
     "grid.alpha": 0.3,
@@ -48,7 +47,18 @@ STYLE: dict[Any, Any] = {
 }
 BARS = 8  # points of a line that have error bars; of more, a band
 NAMED = 12  # lines or points that all have names; of more, some
-WIDTH = 7.4  # inches: the column of a page, so that letters keep their size
+
+
+class Size(NamedTuple):
+    """How wide a figure is, and its smallest letters."""
+
+    inches: float
+    points: float
+
+
+HEADING, PITCH, EM = 7 / 6, 0.019, 0.0075  # of a title: letters, inches a line and a letter's width
+PAGE = Size(7.4, 9)  # the column of a page
+PHONE = Size(343 / 72, 12)  # shown 343 pixels wide, as on a phone of 375, a point is a pixel
 LEADER = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.8}
 
 
@@ -81,8 +91,9 @@ def dashed(styles: Sequence[dict[str, Any]]) -> list[dict[str, Any] | None]:
 
 def save(figure: Any, stem: Path) -> list[Path]:
     """Write PNG and PDF. A PNG keeps every colour: a palette of few colours would give methods that
-    are drawn small the colours of others."""
+    are drawn small the colours of others. It says how large its letters are on a phone."""
     from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, pdf = (stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf"))
@@ -90,38 +101,52 @@ def save(figure: Any, stem: Path) -> list[Path]:
     pixels = io.BytesIO()
     figure.savefig(pixels, format="png", dpi=160)
     with Image.open(pixels) as image:
-        image.convert("RGB").save(png, optimize=True)  # without a layer of transparency
+        said = PngInfo()
+        said.add_text("letters", f"{letters(figure):.1f}")
+        image.convert("RGB").save(png, optimize=True, pnginfo=said)  # no layer of transparency
     return [png, pdf]
 
 
+def letters(figure: Any) -> float:
+    """Pixels of the smallest letters where a phone shows the figure."""
+    from matplotlib.text import Text
+
+    texts = figure.findobj(lambda part: isinstance(part, Text) and part.get_text().strip())
+    points = min((text.get_fontsize() for text in texts if text.get_visible()), default=0)
+    return float(points * PHONE.inches / figure.get_figwidth())
+
+
 def save_figure(
-    stem: Path, fill: Callable[[Any], None], title: str, height: float, width: float = WIDTH
+    stem: Path, fill: Callable[[Any], None], title: str, height: float, size: Size = PAGE
 ) -> list[Path]:
-    """Save what `fill(figure)` draws under a title, whose further lines are smaller."""
+    """Save what `fill(figure)` draws, `height` inches high with its title, whose further lines are
+    grey."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError("figures need matplotlib: pip install 'luna-lra[plots]'") from error
-    with mpl.rc_context(STYLE):
+    width, points = size
+    with mpl.rc_context(STYLE | {"font.size": points}):
         figure = Figure(figsize=(width, height), layout="constrained")
         lines = [
-            (part, 10.5 if i == 0 else 9, NOTE if i else INK)
+            (part, points * (1 if i else HEADING), NOTE if i else INK)
             for i, line in enumerate(title.splitlines())
-            for part in textwrap.wrap(line, int((14 if i else 12) * width))
+            for part in textwrap.wrap(line, int(width / (EM * points * (1 if i else HEADING))))
         ]
-        for i, (text, points, colour) in enumerate(lines):
+        top = 0.06
+        for text, letter, colour in lines:
             figure.text(
                 0.06 / width,
-                1 - (0.06 + 0.17 * i) / height,
+                1 - top / height,
                 text,
                 va="top",
-                fontsize=points,
+                fontsize=letter,
                 color=colour,
                 parse_math=False,
             )
-        below = 1 - (0.1 + 0.17 * len(lines)) / height
-        figure.set_layout_engine("constrained", rect=(0, 0, 1, below))
+            top += letter * PITCH
+        figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - (top + 0.04) / height))
         fill(figure)
         return save(figure, stem)
 
@@ -144,6 +169,29 @@ def ticked(axis: Any, digits: Sequence[float] = ()) -> None:
     axis.set_major_locator(LogLocator(subs=digits or usual))
     axis.set_major_formatter("{x:,.7g}")
     axis.set_minor_formatter(NullFormatter())
+
+
+def name_above(panels: Sequence[Any], names: Mapping[float, str]) -> None:
+    """A name above each row of points, from the first panel on and over the next ones, so that all
+    of a narrow figure's width is theirs."""
+    for axes in panels:
+        axes.set_yticks([*names], [])
+        axes.tick_params(axis="y", length=0)
+        axes.spines.left.set_visible(False)
+        axes.grid(axis="x")
+    for y, name in names.items():
+        text = panels[-1].annotate(
+            name,
+            (0, y + 0.22),
+            xycoords=panels[0].get_yaxis_transform(),
+            va="bottom",
+            color=INK,
+            fontweight=weight(name),
+            annotation_clip=False,
+            parse_math=False,
+            bbox={"fc": "white", "ec": "none", "pad": 0},
+        )
+        text.set_in_layout(False)
 
 
 # ---------------------------------------------------------------------- lines and their names

@@ -305,9 +305,11 @@ def _save(
     what = f"{column}: {table.spec.title}" if column else table.spec.title
     data = " / ".join(runs["data.provenance"].dropna().unique()) or "source as named"
     title = f"{what}\n{steps} steps, {seeds}; {conditions(table.runs)}\ndata: {data}"
-    if finding := table.spec.findings.get(name):
-        title = f"{finding}\n{what}, {steps} steps, {seeds}"
+    size = look.PAGE
+    if finding := table.spec.findings.get(name):  # a page of results shows it
+        title, size = f"{finding}\n{what}, {steps} steps, {seeds}", look.PHONE
+        height *= 1.25
     of_row = 0.27 if any("\n" in name for _, name, _ in _looks(table, table.rows.index)) else 0.19
     height = 1.3 + of_row * len(table.rows) if fill is scores else height
     stem = folder / f"{table.spec.name}-{name}"
-    return look.save_figure(stem, lambda f: fill(f, table, column), title, height)
+    return look.save_figure(stem, lambda f: fill(f, table, column), title, height, size)

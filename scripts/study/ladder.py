@@ -3,7 +3,7 @@ ListOps, and where published rows and our runs lie. Few words, large letters, li
 
     python scripts/study/ladder.py
 
-It is read where a page shows it 311 pixels wide."""
+Its letters have 12 pixels where a phone shows it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import listops
 import numpy as np
 
+from lra.figures.style import PHONE, letters
 from lra.report.rules import read_rules
 
 FINDING = (
@@ -22,7 +23,7 @@ FINDING = (
     "and most published state spaces what one level and the operators below it give"
 )
 STEM = "ladder"
-WIDTH, HEIGHT, DPI = 5.2, 2.75, 300  # inches
+HEIGHT, DPI = 3.0, 300  # inches
 # What a reader sees, in the words of the picture.
 LEVELS = {
     "depth 1": "1",
@@ -60,12 +61,13 @@ def draw(results: Path, out: Path) -> list[Path]:
     rules, rungs, lanes = listops.rules_of(results), rungs_of(results), lanes_of(results)
     paths = []
     for name, colours in LOOKS.items():
-        with mpl.rc_context({"font.family": "DejaVu Sans", "font.size": 11.5}):
-            figure = Figure(figsize=(WIDTH, HEIGHT), facecolor=colours.paper)
-            axes = figure.add_axes((0.235, 0.13, 0.745, 0.66))
+        with mpl.rc_context({"font.family": "DejaVu Sans", "font.size": PHONE.points}):
+            figure = Figure(figsize=(PHONE.inches, HEIGHT), facecolor=colours.paper)
+            axes = figure.add_axes((0.275, 0.11, 0.71, 0.68))
             draw_ladder(axes, rules, rungs, lanes, colours)
             paths.append(out / f"{STEM}-{name}.png")
-            figure.savefig(paths[-1], dpi=DPI, facecolor=colours.paper)
+            said = {"letters": f"{letters(figure):.1f}"}
+            figure.savefig(paths[-1], dpi=DPI, facecolor=colours.paper, metadata=said)
     return paths
 
 
@@ -118,7 +120,7 @@ def draw_ladder(
     for method, score in lanes[0]:
         if score > high + FAR:
             place = {"va": "center", "color": colours.ink, "backgroundcolor": colours.paper}
-            axes.annotate(method, (score + 1.6, 0), zorder=2, fontsize=10.5, **place)
+            axes.annotate(method, (score + 1.6, 0), zorder=2, **place)
     axes.annotate("LUNA", (high + 2.5, 1), va="center", color=colours.luna, fontweight="bold")
     axes.set_yticks(range(len(lanes)), LANES, color=colours.ink)
     axes.set_xticks([20, 40, 60, 80], ["20 %", "40", "60", "80"], color=colours.ink)

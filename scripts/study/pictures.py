@@ -21,10 +21,9 @@ import lra
 from lra.bench.result import BenchResult, title_of
 from lra.data.prepare import with_fingerprint
 from lra.data.registry import get
-from lra.figures import points as dots
 from lra.figures import style as look
 from lra.figures.bench import costs_of
-from lra.figures.style import INK, NOTE, OTHERS, save_figure
+from lra.figures.style import INK, NOTE, OTHERS, PHONE, name_above, save_figure
 from lra.looks import LUNA, WORDS, look_of
 from lra.report.cell import all_of, each
 from lra.report.commands import study_of
@@ -39,8 +38,8 @@ FINDINGS = {
     "recalls little; other outputs have few",
     "divided": "Signed LUNA recalls more if its output is normalised, not divided by the sum of "
     "weights",
-    "listops-depth": "Where expressions are nested, no attention is better than reading the root's "
-    "own digits",
+    "listops-depth": "Where expressions are nested, none of three attentions is better than "
+    "reading the root's own digits",
     "states": states.FINDING,
     "seeds": "Seven attentions whose means differ by up to 31 points on recall differ by less than "
     "3 on Image and on short ListOps",
@@ -51,13 +50,14 @@ LEAST = 50  # examples of a depth or length that is shown
 RULES = ("constant", "first operator", "first tokens", "own digits, no median", "own digits")
 PUBLISHED = look_of("luna", {}).name
 SIGNED = look_of("luna", {"nonneg": False, "normalise": "rms"}).name
-OF_PUBLISHED = 0.97  # its time at N tokens, of LUNA's as published (docs/speed.md)
+WELL = 94  # percent, of FINDINGS
+OF_PUBLISHED = 0.97  # its time at N tokens, of LUNA as published (docs/speed.md of 584515cd)
 APART = look_of("rff", {}).name
 AVERAGING = look_of("uniform", {}).name
 Tables = dict[str, Table]
 SEEDS = {
-    ("recall", "pairs=32"): "recall, 32 pairs",
-    ("laptop", "image8"): "Image, 8 x 8",
+    ("recall", "pairs=32"): "32 pairs",
+    ("laptop", "image8"): "Image 8 × 8",
     ("leaderboard_short", "listops"): "short ListOps",
 }
 PLAIN = {
@@ -98,24 +98,36 @@ def draw_costs(results: Path, tables: Tables, out: Path) -> list[Path]:
     """Recall against the time of the attention alone, as published."""
     (file,) = sorted((results / "bench").glob("attention-*.json"))
     bench = BenchResult.load(file)
-    points = costs_and_recall(bench, tables)
+    points = costs_and_recall(bench, tables).sort_values("ms", ascending=False)
+    tenth = points["ms"][look_of("softmax").name] / 10
+    title, _ = title_of("train_seconds")
 
     def fill(figure: Any) -> None:
-        axes = figure.subplots()
-        styles = [look.style_of(cell["attention"], cell["shown"]) for _, cell in points.iterrows()]
-        numbers = points[["ms", "score", "deviation"]].fillna(0).itertuples(name=None)
-        drawn = [dots.Point(ms, score, name, spread) for name, ms, score, spread in numbers]
-        dots.draw_front(axes, drawn, styles, range(len(drawn)))
-        title, _ = title_of("train_seconds")
-        axes.set(xlabel=f"{title}, of the attention alone at {N:,} tokens", ylabel="recall, %")
+        recall, time = figure.subplots(1, 2)
+        for y, (_, cell) in enumerate(points.iterrows()):
+            style = look.style_of(cell["attention"], cell["shown"]) | {"mfc": "none", "ls": ""}
+            if cell["score"] >= WELL and cell["ms"] < tenth:
+                style["mfc"] = style["color"]
+            recall.errorbar(
+                cell["score"], y, xerr=cell["deviation"], capsize=2, elinewidth=1, **style
+            )
+            time.plot(cell["ms"], y, **style)
+        recall.set(title=f"recall of {PAIRS} pairs, %", xlim=(28, 103))
+        time.set(title=title.replace(" time", ""), xscale="log", xlim=(3, 2000))
+        for axes, limit in ((recall, WELL), (time, tenth)):
+            axes.axvline(limit, color=NOTE, lw=1, ls=":")
+        time.set_xticks([10, 100, 1000], ["10", "100", "1,000"])
+        name_above([recall, time], dict(enumerate(points.index)))
+        for axes in (recall, time):
+            axes.set_ylim(-0.5, len(points) - 0.2)
 
     heading = (
-        f"{FINDINGS['costs']}\nTwo lengths: recall of {PAIRS} pairs is a sequence of {2 * PAIRS} "
-        f"tokens, the time is that of {N:,} tokens ({bench.facts['machine']['device']}, one "
-        f"thread). {SIGNED} was timed apart, beside LUNA as published: {OF_PUBLISHED} of its time. "
-        "The line joins methods that no faster one exceeds; bars: deviation of three or five seeds."
+        f"{FINDINGS['costs']}\nTwo lengths: recall in {2 * PAIRS} tokens (bars: deviation of three "
+        f"or five seeds), time of the attention alone at {N:,} ({bench.facts['machine']['device']},"
+        f" one thread). Dotted: {WELL} % and a tenth of softmax's time; filled: both. {SIGNED} was "
+        f"timed apart: {OF_PUBLISHED} of the published."
     )
-    return save_figure(out / "costs", fill, heading, 4.8)
+    return save_figure(out / "costs", fill, heading, 3 + 0.42 * len(points), PHONE)
 
 
 def costs_and_recall(bench: BenchResult, tables: Tables) -> pd.DataFrame:
@@ -154,19 +166,18 @@ def draw_seeds(_: Path, tables: Tables, out: Path) -> list[Path]:
             axes.axvline(cells[key]["rule"].iloc[0], color=NOTE, lw=1, ls=":", zorder=1)
             axes.set_title(title)
             axes.set_xlim(0, 104 if key[0] == "recall" else 60)
-            axes.grid()
-        panels[0].set_yticks(range(len(methods)), methods)
-        panels[0].set_ylim(-0.7, len(methods) - 0.3)
-        figure.supxlabel("test accuracy, %", fontsize=9)
+        name_above(panels, dict(enumerate(methods)))
+        panels[0].set_ylim(-0.5, len(methods) - 0.2)
+        figure.supxlabel("test accuracy, %", fontsize=PHONE.points)
 
     recall, _, short = (by_method(tables[table], column) for table, column in SEEDS)
     title = (
-        f"{FINDINGS['seeds']}\n○ one seed   | mean   dotted: best rule without attention. These "
-        f"seven and plain averaging are the {len(methods)} methods that ran on all three. "
-        f"{APART} did not: they have {recall['score'][APART]:.1f}\u00a0% on recall and "
-        f"{short['score'][APART]:.1f}\u00a0% on short ListOps, at the rate of all rows, 0.002."
+        f"{FINDINGS['seeds']}\n○ one seed   | mean   dotted: best rule\nThese "
+        f"seven and plain averaging are all that ran on all three. {APART} did not: "
+        f"{recall['score'][APART]:.1f}\u00a0% on recall and {short['score'][APART]:.1f}\u00a0% on "
+        "short ListOps, at the rate of all rows, 0.002."
     )
-    return save_figure(out / "seeds", fill, title, 1.4 + 0.22 * len(methods))
+    return save_figure(out / "seeds", fill, title, 3 + 0.42 * len(methods), PHONE)
 
 
 def in_all(tables: Tables) -> list[str]:
@@ -202,27 +213,27 @@ def draw_divided(_: Path, tables: Tables, out: Path) -> list[Path]:
     rows = {pairs: rows_both_ways(tables, parts) for pairs, parts in DIVIDED.items()}
 
     def fill(figure: Any) -> None:
-        ratios = [len(of_panel) + 1.2 for of_panel in rows.values()]
+        ratios = [len(of_panel) + 0.3 for of_panel in rows.values()]
         panels = figure.subplots(len(rows), 1, sharex=True, height_ratios=ratios)
         for axes, (pairs, of_panel) in zip(panels, rows.items(), strict=True):
             for y, row in enumerate(of_panel):
                 _draw_both(axes, y, row)
-            axes.set_yticks(range(len(of_panel)), [row.name for row in of_panel])
-            axes.set_ylim(-0.7, len(of_panel) - 0.3)
+            name_above([axes], {y: row.name for y, row in enumerate(of_panel)})
+            axes.set_ylim(-0.5, len(of_panel) - 0.2)
             name, column, _ = DIVIDED[pairs][0]
             axes.axvline(tables[name].column(column)["rule"].iloc[0], color=NOTE, lw=1, ls=":")
             axes.set_title(f"{pairs} pairs")
-            axes.grid(axis="x")
         panels[-1].set(xlabel="recall, %", xlim=(-2, 102))
 
     late = sorted(v for row in tables["signed_128"].cells["values"] for v in row)[:2]
     title = (
-        f"{FINDINGS['divided']}\n○ a seed, divided by the sum   ● a seed, normalised (rms)   "
-        "| the means   dotted: the best rule\n300 steps, five seeds, the best of "
-        "three rates; of 128 pairs signed LUNA has eight seeds at rate 0.001, because at 0.003 two "
-        f"of eight normalised ones stay at {late[0]:.0f} and {late[1]:.0f} %."
+        f"{FINDINGS['divided']}\n○ a seed, divided by the sum   | mean\n"
+        "● a seed, normalised (rms)   dotted: best rule\n300 steps, five seeds, the best of "
+        "three rates; of 128 pairs signed LUNA has eight seeds at 0.001: at 0.003 two of eight "
+        f"normalised ones stay at {late[0]:.0f} and {late[1]:.0f}\u00a0%."
     )
-    return save_figure(out / "divided", fill, title, 2.1 + 0.22 * sum(map(len, rows.values())))
+    height = 3.2 + 0.42 * sum(map(len, rows.values()))
+    return save_figure(out / "divided", fill, title, height, PHONE)
 
 
 def _draw_both(axes: Any, y: int, row: Both) -> None:
@@ -268,10 +279,11 @@ def draw_dead(_: Path, tables: Tables, out: Path) -> list[Path]:
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
-        for output, colour in OUTPUTS.items():
+        for i, (output, colour) in enumerate(OUTPUTS.items()):
             part = runs[runs["attention.nonneg"] == output]
+            dead = 100 * part["dead_queries"]
             axes.plot(
-                100 * part["dead_queries"],
+                dead.where(dead > 0, 0.02 * i - 0.06),
                 part["score"],
                 look_of("luna", {"nonneg": output}).marker,
                 ms=6,
@@ -282,15 +294,16 @@ def draw_dead(_: Path, tables: Tables, out: Path) -> list[Path]:
             )
         axes.set_xscale("symlog", linthresh=0.1)
         axes.set_xticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
-        axes.set(xlabel="dead queries, % of all", ylabel="recall of 32 pairs, %", xlim=(-0.02, 130))
+        axes.set(xlabel="dead queries, % of all", ylabel="recall of 32 pairs, %", xlim=(-0.08, 130))
         axes.legend(loc="lower center", frameon=False)
         axes.grid()
 
     title = (
         f"{FINDINGS['dead-queries']}\n{len(runs)} runs of LUNA, a point each, by the output of its "
-        "functions. The weights of a dead query sum to 0; its share in the worst layer."
+        "functions. The weights of a dead query sum to 0; the share in the worst layer. The axis "
+        "is linear up to 0.1; outputs are side by side at 0."
     )
-    return save_figure(out / "dead-queries", fill, title, 3.8)
+    return save_figure(out / "dead-queries", fill, title, 5.2, PHONE)
 
 
 def draw_depth(results: Path, data_dir: Path, out: Path) -> list[Path]:
@@ -324,16 +337,17 @@ def draw_depth(results: Path, data_dir: Path, out: Path) -> list[Path]:
             lines.append((look_of(name, {}).name, line, look.style_of(name)))
         for name, by in rules.items():
             line = pd.DataFrame(dict.fromkeys(("mean", "min", "max"), by))
-            lines.append((f"rule: {name}", line, {"color": NOTE, "ls": ":", "lw": 1}))
+            name = name.replace(", ", ",\n")
+            lines.append((name, line, {"color": NOTE, "ls": ":", "lw": 1}))
         axes.set(xlabel="depth of nesting", ylabel="accuracy, %", xticks=sorted(set(depths)))
-        look.draw_lines(axes, lines, gap=0.085)
+        look.draw_lines(axes, lines, gap=0.07)
 
     steps, seeds = runs["steps"].iloc[0], runs["seed"].nunique()
     title = (
         f"{FINDINGS['listops-depth']}\nShort ListOps, {steps} steps, {seeds} seeds. Dotted: "
         "rules that never look into a nested expression."
     )
-    return save_figure(out / "listops-depth", fill, title, 3.4)
+    return save_figure(out / "listops-depth", fill, title, 5, PHONE)
 
 
 TABLED = {

@@ -8,14 +8,13 @@ The pictures go to results/figures; `make pictures` draws them too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lra.figures.style import INK, NOTE, panels_for, save_figure
+from lra.figures.style import INK, NOTE, PHONE, panels_for, save_figure
 from lra.looks import BLACK, BLUE, FAMILIES, LUNA, ORANGE, family_named
 
 # Of every scheme its title, and its boxes: a name and what happens there.
@@ -23,24 +22,24 @@ SCHEMES = {
     "scheme-luna": (
         "LUNA (2025) learns the functions that make features; the rest is linear attention",
         [
-            ("query or key", "x\nd numbers"),
-            ("project", "u = wₘ·x\nM directions,\nlearned"),
-            ("bend", "ψₗ(u)\nL functions,\neach a small\nnetwork"),
-            ("features", "φ(x)\nM × L\nnumbers"),
+            ("query or key", "x, d numbers"),
+            ("project", "u = wₘ·x\nM directions, learned"),
+            ("bend", "ψₗ(u), L functions,\neach a small network"),
+            ("features", "φ(x), M × L numbers"),
             ("sum keys", "S = Σ φ(k) vᵀ\nz = Σ φ(k)"),
-            ("read", "φ(q)ᵀS\n÷ φ(q)ᵀz\nn tokens: O(n)"),
+            ("read", "φ(q)ᵀS ÷ φ(q)ᵀz\nn tokens: O(n)"),
         ],
     ),
     "scheme-record": (
         "Every number in a table goes back over a record to a command",
         [
-            ("command", "lra train\ntask=listops\nattention=luna"),
-            ("settings", "checked;\ntheir hash is\nthe identity"),
-            ("data", "prepared once,\nwith a\nfingerprint"),
-            ("gate", "parameters\nand FLOPs\ncounted"),
-            ("training", "resumes to\nthe bit"),
+            ("command", "lra train task=listops\nattention=luna"),
+            ("settings", "checked; their hash\nis the identity"),
+            ("data", "prepared once,\nwith a fingerprint"),
+            ("gate", "parameters and FLOPs\ncounted"),
+            ("training", "resumes to the bit"),
             ("record", "settings, score,\nall answers"),
-            ("table", "mean ± deviation;\nrecomputed\nby --check"),
+            ("table", "mean ± deviation;\nrecomputed by --check"),
         ],
     ),
 }
@@ -51,7 +50,7 @@ TOKENS = 16  # of the pictures of families
 WINDOW = 3
 # Below the picture of each family.
 CAPTIONS = {
-    "softmax and sparse": "a weight a pair;\nsome only (dashed)",
+    "softmax and sparse": "a weight a pair;\nor some (dashed)",
     "low rank": "through three\nlandmarks",
     "fixed kernels": "φ(q)·φ(k),\nφ = elu + 1",
     "learned kernels": "φ(q)·φ(k),\nφ learned",
@@ -69,39 +68,26 @@ def draw(out: Path) -> list[Path]:
 
 
 def draw_boxes(stem: Path) -> list[Path]:
-    """Boxes in two rows with numbers, so that letters can be read on a telephone, too."""
+    """Boxes from the top down, and to the right of each what happens there."""
     title, boxes = SCHEMES[stem.name]
-    columns = math.ceil(len(boxes) / 2)
 
     def fill(figure: Any) -> None:
         axes = figure.subplots()
         axes.axis("off")
-        axes.set(xlim=(-0.5, columns - 0.5), ylim=(-2.2, 0.4))
+        axes.set(xlim=(0, 1), ylim=(0.45 - len(boxes), 0.4))
         for i, (name, text) in enumerate(boxes):
-            row, x = divmod(i, columns)
-            draw_box(axes, f"{i + 1}  {name}", text, (x, -1.4 * row))
-            if x:
+            colour = LUNA if name in ("bend", "record") else INK
+            box = {"boxstyle": "round,pad=0.4", "fc": colour, "ec": "none"}
+            written = {"va": "center", "linespacing": 1.25}
+            axes.annotate(
+                name, (0.2, -i), ha="center", color="white", fontweight="bold", bbox=box, **written
+            )
+            axes.annotate(text, (0.42, -i), **written)
+            if i:
                 arrow = {"arrowstyle": "->", "color": NOTE}
-                axes.annotate("", (x - 0.4, -1.4 * row), (x - 0.6, -1.4 * row), arrowprops=arrow)
+                axes.annotate("", (0.2, 0.26 - i), (0.2, 0.74 - i), arrowprops=arrow)
 
-    return save_figure(stem, fill, title, 3.4)
-
-
-def draw_box(axes: Any, name: str, text: str, place: tuple[float, float]) -> None:
-    """A box with its name at this place, and below it what happens there."""
-    colour = LUNA if name.split()[-1] in ("bend", "record") else INK
-    centred = {"ha": "center", "linespacing": 1.35}
-    axes.annotate(
-        name,
-        place,
-        va="center",
-        fontweight="bold",
-        fontsize=12,
-        color="white",
-        bbox={"boxstyle": "round,pad=0.4", "fc": colour, "ec": "none"},
-        **centred,
-    )
-    axes.annotate(text, (place[0], place[1] - 0.25), va="top", fontsize=11, **centred)
+    return save_figure(stem, fill, title, 0.7 + 0.62 * len(boxes), PHONE)
 
 
 def draw_families(stem: Path) -> list[Path]:
@@ -111,13 +97,14 @@ def draw_families(stem: Path) -> list[Path]:
     colours = LinearSegmentedColormap.from_list("signed", [BLUE, "white", BLACK])
 
     def fill(figure: Any) -> None:
-        panels = panels_for(figure, len(CAPTIONS), 5).flat
+        panels = panels_for(figure, len(CAPTIONS), 3).flat
         for axes, (name, weights) in zip(panels, family_weights(), strict=False):
             most = np.abs(weights).max()
             axes.imshow(weights, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
             colour = family_named(name).colour
-            axes.set_title(name, fontsize=8, color=colour, fontweight="bold")
-            axes.set_xlabel(CAPTIONS[name], fontsize=7.5, color=NOTE)
+            said = name.replace(" and ", "\nand ")
+            axes.set_title(said, color=colour, fontweight="bold")
+            axes.set_xlabel(CAPTIONS[name], color=NOTE)
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set(visible=True, color=NOTE, linewidth=0.5)
             if name == "softmax and sparse":
@@ -129,10 +116,9 @@ def draw_families(stem: Path) -> list[Path]:
     title = (
         f"{FAMILIES_TITLE}\n"
         "Row i, column j: what token i takes of token j; black adds, blue takes away. Sixteen "
-        "random tokens, a small example of each family. Gates and the delta rule are drawn in "
-        "their causal form."
+        "random tokens. Gates and the delta rule: causal form."
     )
-    return save_figure(stem, fill, title, 3.9)
+    return save_figure(stem, fill, title, 8.4, PHONE)
 
 
 def family_weights() -> Iterator[tuple[str, np.ndarray]]:

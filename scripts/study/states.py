@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lra.figures.style import NOTE, save_figure
+from lra.figures.style import NOTE, PHONE, name_above, save_figure
 from lra.looks import look_of
 from lra.report.table import Table
 
@@ -15,8 +15,8 @@ FINDING = (
 )
 # Of each panel its title, and the tables and columns that its seeds are from.
 PANELS = {
-    "recall of 64 pairs": [("mixers", "pairs=64"), ("mixers_longer", "recall")],
-    "the latest value": [
+    "64 pairs": [("mixers", "pairs=64"), ("mixers_longer", "recall")],
+    "latest value": [
         ("no_way_out", "forgetting"),
         ("latest_gate", "forgetting"),
         ("latest_longer", "forgetting"),
@@ -73,15 +73,14 @@ def draw(tables: dict[str, Table], out: Path) -> list[Path]:
             name, column = parts[0]
             axes.axvline(tables[name].column(column)["rule"].iloc[0], color=NOTE, lw=1, ls=":")
             axes.set(title=title, xlim=(0, 60 if "ListOps" in title else 104))
-            axes.grid()
         names = [look_of(row.attention, dict(row.options)).name for row in states]
         both = zip(names, states.values(), strict=True)
-        panels[0].set_yticks(range(len(states)), [f"{name}   {state:>5}" for name, state in both])
-        figure.supxlabel("test accuracy, %", fontsize=9)
+        name_above(panels, {y: f"{name}: {state}" for y, (name, state) in enumerate(both)})
+        panels[0].set_ylim(-0.5, len(states) - 0.2)
+        figure.supxlabel("test accuracy, %", fontsize=PHONE.points)
 
     title = (
-        f"{FINDING}\n○ a seed   ● a seed after three or four times the steps   dotted: the best "
-        "rule. Beside a name: how many numbers a head keeps between tokens. A row without a point "
-        "was not run."
+        f"{FINDING}\n○ a seed   ● after three or four times the steps   dotted: the best rule   "
+        "Beside a name: numbers a head keeps between tokens. No point: not run."
     )
-    return save_figure(out / "states", fill, title, 1.4 + 0.22 * len(states))
+    return save_figure(out / "states", fill, title, 2.9 + 0.42 * len(states), PHONE)

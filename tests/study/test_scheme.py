@@ -23,7 +23,7 @@ def test_every_family_has_its_panel(tmp_path: Path, drawn: list[Figure]):
     ]
     named = [family.name for family in FAMILIES if family.name != "stack"]
     panels = [axes for axes in drawn[-1].axes if axes.get_title("left")]
-    assert [axes.get_title("left") for axes in panels] == named
+    assert [" ".join(axes.get_title("left").split()) for axes in panels] == named
     assert [axes.get_xlabel() for axes in panels] == [scheme.CAPTIONS[name] for name in named]
 
 

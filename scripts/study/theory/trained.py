@@ -4,10 +4,10 @@ an earlier revision, whose measure has no script any more (results/theory.md).""
 import json
 from pathlib import Path
 
-from lra.figures.style import OTHERS, save_figure
+from lra.figures.style import OTHERS, PHONE, name_above, save_figure, ticked
 from lra.looks import look_of
 
-FINDING = "Training moves LUNA's projections to where its theorems say nothing"
+FINDING = "Training leaves the regime of the theorems on LUNA's projections"
 FOLDER = Path(__file__).parents[3] / "results/theory"
 TASKS = {"recall": "recall, 32 pairs", "listops": "short ListOps"}
 
@@ -29,18 +29,22 @@ def draw(out):
                 ticks.append(f"{look.name}, {TASKS[task]}, {moment}")
                 axes.plot(at["redrawn"], [y] * len(at["redrawn"]), "|", color=OTHERS, ms=9)
                 axes.plot(at["error"], y, look.marker, color=look.colour, ms=8)
-        axes.set_yticks([-i for i in range(len(ticks))], ticks)
         axes.set(
             xscale="log",
-            xlabel="distance from the attention of infinitely many projections",
+            xlabel="distance from the attention\nof infinitely many projections",
+            ylim=(0.5 - len(ticks), 0.8),
         )
-        axes.grid(axis="x")
+        ticked(axes.xaxis)
+        name_above([axes], {-i: tick for i, tick in enumerate(ticks)})
 
     title = (
-        f"{FINDING}\n◆ ✚ the projections of a run   | 100 fresh draws   First layer, one test "
-        "example. Performer's projections are never trained, its queries and keys are."
+        f"{FINDING}\n◆ ✚ the projections of a run   | 100 fresh draws\n"
+        "First layer, one test example. Of Performer queries and keys are "
+        "trained, projections never."
     )
-    return save_figure(out / "trained", fill, title, 3.2)
+    return save_figure(
+        out / "trained", fill, title, 2.6 + 0.42 * sum(map(len, runs.values())), PHONE
+    )
 
 
 if __name__ == "__main__":

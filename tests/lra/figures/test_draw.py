@@ -23,7 +23,9 @@ def test_files_are_the_same_every_time(tmp_path: Path):
         def fill(figure: Figure) -> None:
             figure.subplots().plot([1, 2])
 
-        paths = style.save_figure(tmp_path / name, fill, "$T\nnote", height=2, width=2)
+        paths = style.save_figure(
+            tmp_path / name, fill, "$T\nnote", height=2, size=style.Size(2, 9)
+        )
         assert [path.suffix for path in paths] == [".png", ".pdf"]
         return [path.read_bytes() for path in paths]
 
