@@ -26,7 +26,7 @@ OTHERS = sorted(name for part in COMMANDS.values() for name in part if name not 
         (["train"], "  off               Costs are counted and compared with nothing\n"),
         (["train"], "  listops           Nested operations on digits, 10 classes\n"),
         (["convert"], "task        cola, sst2"),
-        (["convert"], "model       bert-base, minilm"),
+        (["convert"], "  minilm            MiniLM, 6 layers of 384\n"),
         ([], "  list       every attention"),
     ],
 )
