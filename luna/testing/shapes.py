@@ -136,7 +136,7 @@ def contract(case: Case) -> None:
 
 def cross(case: Case) -> None:
     """Keys and values of another sequence: each query on its own, padded keys out of sight; or
-    refused, where the method has no such form."""
+    refused, where the method has no such form. That sequence may be longer, shorter or as long."""
     attention = case.build()
     for n, m in ((5, 37), (37, 5), (37, 37)):
         e = width(attention, 6)
