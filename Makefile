@@ -37,7 +37,7 @@ demo: $(RUN_STAMP) ## train luna, linear and softmax on a small ListOps and prin
 		$(PY) train.py experiment=demo attention=$$attention || exit 1; echo; done
 	@$(VENV)/bin/lra table --runs runs/demo
 
-test: $(STAMP) ## run the tests in 6 minutes; all of one method's with K=name
+test: $(STAMP) ## run the tests, 20 minutes on two cores; all of one method's with K=name
 	@$(PYTEST) $(if $(K),-k '$(K)',-m 'not rest') $(SHARDED)
 
 test-luna: $(STAMP) ## run the tests of luna/ alone, which need neither lra/ nor configs/

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from luna.drop_in import torch_attention
     from luna.registry import build, get, mixer, names, options
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Attention",
     "LunaError",

@@ -60,7 +60,8 @@ def test_a_release_has_a_section_and_one_date(release: ModuleType, copy: Path) -
     assert [*release.unreleased(copy)] == [
         "CITATION.cff has another date than CHANGELOG.md, 2031-01-02"
     ]
-    log.write_text(f"# Changelog\n\n## {own} (2026-11-28)\n", encoding="utf-8")
+    cited = yaml.safe_load((copy / "CITATION.cff").read_text(encoding="utf-8"))["date-released"]
+    log.write_text(f"# Changelog\n\n## {own} ({cited})\n", encoding="utf-8")
     assert [*release.unreleased(copy)] == []
 
 
