@@ -37,6 +37,11 @@ CODE = re.compile(r"(?ms)^( *)(```+).*?^\1\2|`+[^`]+`+")
 FORMULA = re.compile(r"(?s)\$\$(.+?)\$\$|(?<!\\)\$(?!\s)((?:\\.|[^\\$])+?)(?<!\s)\$")
 # Of Markdown, without addresses elsewhere; pictures may be HTML, with a width.
 LINK = re.compile(r"""(?:(?<=\]\()|(?<=<img src=")|(?<= srcset="))([^)"#:\s]+)""")
+# Of a light and a dark page. The site has a switch of its own, and its theme shows the right one.
+BOTH = re.compile(
+    r'<picture>\n  <source media="[^"]*" srcset="([^"]+)">\n  <img src="([^"]+)"(.*)>\n</picture>'
+)
+EITHER = r'[<img src="\2#only-light"\3><img src="\1#only-dark"\3>](\2)'
 # In a line of its own.
 PICTURE = re.compile(r"""(?m)^(?:!\[[^\]]*\]\(|<img src=")([^)"\s]+).*[)>]$""")
 SCORE = re.compile(r"(?<=\d) (?=±|\(\d+\))|(?<=±) (?=\d)|(?<=[\d)]) (?=[∅↓])")
@@ -127,6 +132,7 @@ def page(path: str) -> str:
         words = text[end : code.start() if code else None]
         words = LINK.sub(lambda found: led(path, found[0], prepared), words)
         words = PICTURE.sub(r"[\g<0>](\1)", words)  # a click shows it in its size
+        words = BOTH.sub(EITHER, words)
         words = SCORE.sub("\N{NO-BREAK SPACE}", words)
         parts += [FORMULA.sub(mathml, words), code[0] if code else ""]
         end = code.end() if code else end

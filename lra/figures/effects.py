@@ -26,7 +26,8 @@ def write_effects(table: Table, folder: Path) -> list[Path]:
     if {"attention", "pretrain"} <= settings:
         title += ". Attentions are compared without self-pretraining"
     stem, height = folder / f"{table.spec.name}-effects", 3 + 0.42 * lines + 0.31 * len(settings)
-    return look.save_figure(stem, lambda f: draw_effects(f, table), title, height, look.PHONE)
+    size = look.PHONE._replace(both=bool(finding))
+    return look.save_figure(stem, lambda f: draw_effects(f, table), title, height, size)
 
 
 def draw_effects(figure: Any, table: Table) -> None:

@@ -5,7 +5,6 @@ of methods are in lra/looks.py.
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
 from collections import Counter
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lra.base.errors import UserError
+from lra.figures.png import write_png
+from lra.figures.schemes import darkened
 from lra.looks import BLACK, BLUE, INDIGO, LUNA, OLIVE, ORANGE, SKY, look_of
 
 if TYPE_CHECKING:
@@ -50,15 +51,18 @@ NAMED = 12  # lines or points that all have names; of more, some
 
 
 class Size(NamedTuple):
-    """How wide a figure is, and its smallest letters."""
+    """How wide a figure is, its smallest letters, and whether it has a dark file too."""
 
     inches: float
     points: float
+    both: bool = False
 
 
 HEADING, PITCH, EM = 7 / 6, 0.019, 0.0075  # of a title: letters, inches a line and a letter's width
 PAGE = Size(7.4, 9)  # the column of a page
-PHONE = Size(343 / 72, 12)  # shown 343 pixels wide, as on a phone of 375, a point is a pixel
+# Shown 343 pixels wide, as a page is on a phone of 375, a point is a pixel.
+PHONE = Size(343 / 72, 12, both=True)
+SCHEMES = ("-light", "-dark")  # ends of the names of files that are for one kind of page
 LEADER = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.8}
 
 
@@ -89,22 +93,18 @@ def dashed(styles: Sequence[dict[str, Any]]) -> list[dict[str, Any] | None]:
 # ---------------------------------------------------------------------- figures
 
 
-def save(figure: Any, stem: Path) -> list[Path]:
-    """Write PNG and PDF. A PNG keeps every colour: a palette of few colours would give methods that
-    are drawn small the colours of others. It says how large its letters are on a phone."""
-    from PIL import Image
-    from PIL.PngImagePlugin import PngInfo
-
+def save(figure: Any, stem: Path, *, both: bool = False, dpi: int = 160) -> list[Path]:
+    """Write PNG and PDF; for a page `both` schemes: NAME-light.png and NAME-dark.png."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    png, pdf = (stem.with_name(f"{stem.name}.{ending}") for ending in ("png", "pdf"))
+    pdf = stem.with_name(f"{stem.name}.pdf")
     figure.savefig(pdf, metadata={"CreationDate": None})
-    pixels = io.BytesIO()
-    figure.savefig(pixels, format="png", dpi=160)
-    with Image.open(pixels) as image:
-        said = PngInfo()
-        said.add_text("letters", f"{letters(figure):.1f}")
-        image.convert("RGB").save(png, optimize=True, pnginfo=said)  # no layer of transparency
-    return [png, pdf]
+    paths = []
+    for scheme in SCHEMES if both else ("",):
+        if scheme == "-dark":
+            darkened(figure)
+        paths.append(stem.with_name(f"{stem.name}{scheme}.png"))
+        write_png(figure, paths[-1], dpi, letters(figure))
+    return [*paths, pdf]
 
 
 def letters(figure: Any) -> float:
@@ -117,7 +117,12 @@ def letters(figure: Any) -> float:
 
 
 def save_figure(
-    stem: Path, fill: Callable[[Any], None], title: str, height: float, size: Size = PAGE
+    stem: Path,
+    fill: Callable[[Any], None],
+    title: str,
+    height: float,
+    size: Size = PAGE,
+    dpi: int = 160,
 ) -> list[Path]:
     """Save what `fill(figure)` draws, `height` inches high with its title, whose further lines are
     grey."""
@@ -126,7 +131,7 @@ def save_figure(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UserError("figures need matplotlib: pip install 'luna-lra[plots]'") from error
-    width, points = size
+    width, points, both = size
     with mpl.rc_context(STYLE | {"font.size": points}):
         figure = Figure(figsize=(width, height), layout="constrained")
         lines = [
@@ -148,7 +153,7 @@ def save_figure(
             top += letter * PITCH
         figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - (top + 0.04) / height))
         fill(figure)
-        return save(figure, stem)
+        return save(figure, stem, both=both, dpi=dpi)
 
 
 def panels_for(figure: Any, n: int, columns: int, **shared: Any) -> Any:

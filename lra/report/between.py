@@ -3,7 +3,6 @@ correlations, and tests."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from lra.base.errors import UserError
 from lra.report.cell import Cell
-from lra.report.stats import LEVEL, half_width
+from lra.report.stats import half_width, welch_of
 from lra.report.study import Fact, Study, line_of
 from lra.report.versus import paired_tests
 
@@ -62,23 +61,10 @@ def welch(
     """Welch's two-sided test of two rows that were named before: difference, p, low and high of its
     95 % interval; not corrected. Each side is a row, or a list of rows that are one method; `mean`
     and `seeds` are those of the second side."""
-    from scipy.special import stdtr, stdtrit
-
     what, a, b = _two_sides(study, table, (row, than), column)
-    sides = [np.array([score for cell in side for score in cell.values]) for side in (a, b)]
-    error = [float(side.var(ddof=1)) / len(side) for side in sides]
-    total = sum(error)
-    freedom = total**2 / sum(e**2 / (len(s) - 1) for e, s in zip(error, sides, strict=True))
-    difference = float(sides[0].mean() - sides[1].mean())
-    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * math.sqrt(total)
-    fields = {
-        "difference": difference,
-        "p": 2 * float(stdtr(freedom, -abs(difference) / math.sqrt(total))),
-        "low": difference - half,
-        "high": difference + half,
-        "mean": float(sides[1].mean()),
-        "seeds": len(sides[1]),
-    }
+    sides = [[score for cell in side for score in cell.values] for side in (a, b)]
+    fields = welch_of(*sides)._asdict()
+    fields |= {"mean": float(np.mean(sides[1])), "seeds": len(sides[1])}
     return Fact(f"Welch's test of {what}", fields, _interval(fields))
 
 

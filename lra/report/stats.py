@@ -7,6 +7,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -102,6 +103,29 @@ def _by_means(samples: Sequence[Sequence[float]], noise: Array, *, needs: bool) 
             number = _seeds_needed(*pair, shared.item(), len(means), LEVEL / unmarked)
             column.loc[i, "needs"] = max(number, LEAST_SEEDS)
     return column
+
+
+class Welch(NamedTuple):
+    """Welch's two-sided test of two means, with the 95 % interval of their difference."""
+
+    difference: float
+    p: float
+    low: float
+    high: float
+
+
+def welch_of(a: Sequence[float], b: Sequence[float]) -> Welch:
+    """The mean of `a` minus that of `b`, two scores or more each."""
+    from scipy.special import stdtr, stdtrit
+
+    sides = [np.asarray(side, float) for side in (a, b)]
+    error = [float(side.var(ddof=1)) / len(side) for side in sides]
+    total = sum(error)
+    freedom = total**2 / sum(e**2 / (len(s) - 1) for e, s in zip(error, sides, strict=True))
+    difference = float(sides[0].mean() - sides[1].mean())
+    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * math.sqrt(total)
+    p = 2 * float(stdtr(freedom, -abs(difference) / math.sqrt(total)))
+    return Welch(difference, p, difference - half, difference + half)
 
 
 def noise_of_share(percent: float, answers: float) -> float:

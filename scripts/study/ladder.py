@@ -1,5 +1,5 @@
 """The first picture of the project: how many levels of an expression must be read for a score on
-ListOps, and where published rows and our runs lie. Few words, large letters, light and dark.
+ListOps, and where published rows and our runs lie. Few words, large letters.
 
     python scripts/study/ladder.py
 
@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import listops
 import numpy as np
 
-from lra.figures.style import PHONE, letters
+from lra.figures.schemes import BAND
+from lra.figures.style import INK, OTHERS, PHONE, save_figure
+from lra.looks import BLACK, BLUE, LUNA
 from lra.report.rules import read_rules
 
 FINDING = (
@@ -37,38 +39,14 @@ FAR = 5  # points above the first tokens, from which a published Transformer is 
 APART = 0.16  # of a lane, within which dots that would hide each other are spread
 
 
-class Colours(NamedTuple):
-    paper: str
-    ink: str
-    dot: str
-    line: str
-    luna: str
-    states: str
-    band: str
-
-
-LOOKS = {
-    "light": Colours("#ffffff", "#1f2328", "#3b4046", "#b9bec4", "#e0457b", "#2b8cc4", "#f0cf8a"),
-    "dark": Colours("#0d1117", "#e6edf3", "#c3cad2", "#4b535d", "#ff6fa0", "#58b2ea", "#7a5c1e"),
-}
-
-
 def draw(results: Path, out: Path) -> list[Path]:
-    """Write ladder-light.png and ladder-dark.png."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
+    """Write ladder-light.png, ladder-dark.png and ladder.pdf."""
     rules, rungs, lanes = listops.rules_of(results), rungs_of(results), lanes_of(results)
-    paths = []
-    for name, colours in LOOKS.items():
-        with mpl.rc_context({"font.family": "DejaVu Sans", "font.size": PHONE.points}):
-            figure = Figure(figsize=(PHONE.inches, HEIGHT), facecolor=colours.paper)
-            axes = figure.add_axes((0.275, 0.11, 0.71, 0.68))
-            draw_ladder(axes, rules, rungs, lanes, colours)
-            paths.append(out / f"{STEM}-{name}.png")
-            said = {"letters": f"{letters(figure):.1f}"}
-            figure.savefig(paths[-1], dpi=DPI, facecolor=colours.paper, metadata=said)
-    return paths
+
+    def fill(figure: Any) -> None:
+        draw_ladder(figure.subplots(), rules, rungs, lanes)
+
+    return save_figure(out / STEM, fill, "", HEIGHT, PHONE, dpi=DPI)
 
 
 def rungs_of(results: Path) -> dict[str, float]:
@@ -94,16 +72,15 @@ def draw_ladder(
     rules: Mapping[str, float],
     rungs: Mapping[str, float],
     lanes: list[list[tuple[str, float]]],
-    colours: Colours,
 ) -> None:
     low, high = rules["first operator"], rules["first tokens"]
-    axes.set(xlim=(13, 93), ylim=(len(lanes) - 0.45, -0.55), facecolor=colours.paper)
-    axes.axvspan(low, high, color=colours.band, lw=0, zorder=0)
-    above = {"ha": "center", "va": "bottom", "color": colours.ink, "annotation_clip": False}
+    axes.set(xlim=(13, 93), ylim=(len(lanes) - 0.45, -0.55))
+    axes.axvspan(low, high, color=BAND, lw=0, zorder=0)
+    above = {"ha": "center", "va": "bottom", "color": INK, "annotation_clip": False}
     top = axes.get_xaxis_transform()
     axes.annotate("first 1–3\ntokens", ((low + high) / 2, 1.02), xycoords=top, **above)
     for name, level in LEVELS.items():
-        axes.axvline(rungs[name], color=colours.line, lw=1.4, zorder=0)
+        axes.axvline(rungs[name], color=OTHERS, lw=1.4, zorder=0)
         axes.annotate(level, (rungs[name], 1.02), xycoords=top, fontweight="bold", **above)
     middle = (rungs["depth 1"] + rungs["depth 4"]) / 2
     axes.annotate("levels that are read", (middle, 1.16), xycoords=top, **above)
@@ -112,18 +89,16 @@ def draw_ladder(
         places = y + spread(scores)
         for (method, score), at in zip(lane, places, strict=True):
             is_luna = method == "luna"
-            colour = colours.luna if is_luna else colours.states if y == 2 else colours.dot
+            colour = LUNA if is_luna else BLUE if y == 2 else BLACK
             style = {"marker": "D", "ms": 6} if is_luna else {"marker": "o", "ms": 5}
-            axes.plot(
-                score, at, color=colour, mec=colours.paper, mew=0.5, zorder=3 + is_luna, **style
-            )
+            axes.plot(score, at, color=colour, mec="white", mew=0.5, zorder=3 + is_luna, **style)
     for method, score in lanes[0]:
         if score > high + FAR:
-            place = {"va": "center", "color": colours.ink, "backgroundcolor": colours.paper}
+            place = {"va": "center", "color": INK, "backgroundcolor": "white"}
             axes.annotate(method, (score + 1.6, 0), zorder=2, **place)
-    axes.annotate("LUNA", (high + 2.5, 1), va="center", color=colours.luna, fontweight="bold")
-    axes.set_yticks(range(len(lanes)), LANES, color=colours.ink)
-    axes.set_xticks([20, 40, 60, 80], ["20 %", "40", "60", "80"], color=colours.ink)
+    axes.annotate("LUNA", (high + 2.5, 1), va="center", color=LUNA, fontweight="bold")
+    axes.set_yticks(range(len(lanes)), LANES, color=INK)
+    axes.set_xticks([20, 40, 60, 80], ["20 %", "40", "60", "80"], color=INK)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 import lra
+from lra.figures.schemes import BAND
 from lra.figures.style import INK, NOTE, OTHERS, PHONE, save_figure
 from lra.looks import BLACK, LUNA, look_of
 from lra.report.cell import rounded
@@ -24,7 +25,7 @@ FINDING = (
 ABOVE = 2.1  # points, of FINDING
 RECORDS = "published_listops.jsonl"
 LENGTHS = {"min_length": 500, "max_length": 2000, "brackets": "keep"}  # of the benchmark
-BAND, FEW = "#f3d9a8", "the first 1 to 3 tokens give"
+FEW = "the first 1 to 3 tokens give"
 BRACKETS = {
     "lost": "Transformers,\nbrackets lost",
     "unknown": "Transformers,\nbrackets not known",

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ladder
+import lengths
 import listops
 import numpy as np
+import overall
 import pandas as pd
+import reruns
 import states
 
 import lra
@@ -34,13 +38,16 @@ from lra.report.table import Table
 FINDINGS = {
     "costs": "Four methods recall 94 % or more in less than a tenth of softmax's time: with "
     "signed, normalised outputs LUNA is one of them; as published it recalls 50 %",
-    "dead-queries": "With relu outputs many queries of LUNA are dead, and where most are it "
-    "recalls little; other outputs have few",
+    "dead-queries": "Where more than half of its queries are dead, LUNA with relu outputs recalls "
+    "less than 60 %; with other outputs less than 3 % are dead",
     "divided": "Signed LUNA recalls more if its output is normalised, not divided by the sum of "
     "weights",
     "listops-depth": "Where expressions are nested, none of three attentions is better than "
     "reading the root's own digits",
     "states": states.FINDING,
+    **overall.FINDINGS,
+    "reruns": reruns.FINDING,
+    "lengths": lengths.FINDING,
     "seeds": "Seven attentions whose means differ by up to 31 points on recall differ by less than "
     "3 on Image and on short ListOps",
 }
@@ -78,14 +85,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, help="default: RESULTS/figures")
-    parser.add_argument("--only", nargs="+", choices=["listops", "ladder", *FINDINGS])
+    parser.add_argument("--only", nargs="+", choices=[*DRAWN, "listops-depth", *TABLED])
     a = parser.parse_args()
     out = a.out or a.results / "figures"
-    pictures = {
-        "listops": lambda: listops.draw(a.results, out),
-        "ladder": lambda: ladder.draw(a.results, out),
-        "listops-depth": lambda: draw_depth(a.results, a.data_dir, out),
-    }
+    pictures = {name: partial(draw, a.results, out) for name, draw in DRAWN.items()}
+    pictures["listops-depth"] = partial(draw_depth, a.results, a.data_dir, out)
     wanted = a.only or [*pictures, *TABLED]
     if TABLED.keys() & {*wanted}:
         tables = {table.spec.name: table for table in study_of(a.results).tables}
@@ -350,12 +354,20 @@ def draw_depth(results: Path, data_dir: Path, out: Path) -> list[Path]:
     return save_figure(out / "listops-depth", fill, title, 5, PHONE)
 
 
+DRAWN = {
+    "listops": listops.draw,
+    "ladder": ladder.draw,
+    "reruns": reruns.draw,
+    "lengths": lengths.draw,
+}
 TABLED = {
     "costs": draw_costs,
     "divided": draw_divided,
     "seeds": draw_seeds,
     "dead-queries": draw_dead,
     "states": lambda _, tables, out: states.draw(tables, out),
+    "methods-tasks": lambda _, tables, out: overall.draw_methods(tables, out),
+    "luna-softmax": lambda _, tables, out: overall.draw_luna(tables, out),
 }
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def draw_families(stem: Path) -> list[Path]:
 
     title = (
         f"{FAMILIES_TITLE}\n"
-        "Row i, column j: what token i takes of token j; black adds, blue takes away. Sixteen "
+        "Row i, column j: what token i takes of token j; grey adds, blue takes away. Sixteen "
         "random tokens. Gates and the delta rule: causal form."
     )
     return save_figure(stem, fill, title, 8.4, PHONE)

@@ -10,6 +10,7 @@ import pytest
 
 import luna
 from lra import looks, methods
+from lra.figures.schemes import DARK
 from lra.looks import FAMILIES, LUNA, OTHER, beside, look_of
 from luna.base import Attention, _classes, register
 
@@ -45,11 +46,13 @@ def lab(colour: str, seen: np.ndarray) -> np.ndarray:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
+@pytest.mark.parametrize("page", ["light", "dark"])
 @pytest.mark.parametrize("reader", SEEN)
-def test_colours_stay_apart_for_every_reader(reader: str):
+def test_colours_stay_apart_for_every_reader(reader: str, page: str):
     colours = {LUNA, *(family.colour for family in (*FAMILIES, OTHER))}
     assert len(colours) == 9
-    for a, b in itertools.combinations(sorted(colours), 2):
+    shown = {DARK[colour] for colour in colours} if page == "dark" else colours
+    for a, b in itertools.combinations(sorted(shown), 2):
         assert np.linalg.norm(lab(a, SEEN[reader]) - lab(b, SEEN[reader])) > 15, (a, b)
 
 

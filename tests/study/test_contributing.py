@@ -51,7 +51,7 @@ def test_a_table(clone: Path, results: Path):
     text = (results / "tables/three_methods.md").read_text(encoding="utf-8")
     assert all(f"| {name}" in text for name in ("luna", "linear", "softmax"))
     assert "rff" not in text
-    assert (results / "figures/three_methods-listops-scores.png").exists()
+    assert (results / "figures/three_methods-listops-scores-dark.png").exists()
 
 
 @pytest.mark.rest

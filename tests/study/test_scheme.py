@@ -17,9 +17,9 @@ WEIGHTS = dict(scheme.family_weights())
 def test_every_family_has_its_panel(tmp_path: Path, drawn: list[Figure]):
     paths = scheme.draw(tmp_path)
     assert [path.name for path in paths if path.suffix == ".png"] == [
-        "scheme-luna.png",
-        "scheme-record.png",
-        "scheme-families.png",
+        f"scheme-{name}-{page}.png"
+        for name in ("luna", "record", "families")
+        for page in ("light", "dark")
     ]
     named = [family.name for family in FAMILIES if family.name != "stack"]
     panels = [axes for axes in drawn[-1].axes if axes.get_title("left")]

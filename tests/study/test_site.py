@@ -159,8 +159,9 @@ def test_scores_stay_in_a_line_and_pictures_open(site: Path):
     assert len(cells) > 50
     assert not any(" " in cell for cell in cells), cells
     page = (site / "docs" / "attentions.html").read_text(encoding="utf-8")
-    picture = "../results/figures/scheme-luna.png"
-    assert re.search(rf'<a href="{picture}"><img [^>]*src="{picture}"', page)
+    light, dark = (f"../results/figures/scheme-luna-{name}.png" for name in ("light", "dark"))
+    both = rf'<img [^>]*src="{light}#only-light"[^>]*><img [^>]*src="{dark}#only-dark"'
+    assert re.search(rf'<a href="{light}">{both}', page)
 
 
 def test_signs_of_shells_are_no_formulas(tmp_path: Path):

@@ -118,9 +118,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     figures: list[Figure] = []
     save = style.save
 
-    def check(figure: Figure, stem: Path) -> list[Path]:
+    def check(figure: Figure, stem: Path, **how: Any) -> list[Path]:
         figures.append(figure)
-        paths = save(figure, stem)
+        paths = save(figure, stem, **how)
         (left, low), (right, high) = figure.get_tightbbox().get_points()
         width, height = figure.get_size_inches()
         assert min(left, low, width - right, height - high) > -0.02, stem

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lra import looks
 from lra.bench.result import BenchResult, BenchRow
-from lra.figures import style
+from lra.figures import schemes, style
 from lra.figures.bench import draw_bench
 from lra.figures.style import spread
 from lra.looks import family_of, members
@@ -60,6 +61,42 @@ def test_a_picture_keeps_the_colour_of_every_method(tmp_path: Path):
         m for m, look in zip(methods, looks, strict=True) if look["color"] not in colours_of(png)
     }
     assert not missing
+
+
+def test_a_picture_of_a_page_has_a_dark_file(tmp_path: Path):
+    """The same picture in the colours of a dark page; a photograph stays as it is."""
+    photograph = np.full((4, 4, 3), (10, 200, 30), dtype=np.uint8)
+
+    def fill(figure: Figure) -> None:
+        points, image, scale = figure.subplots(3)
+        points.plot([1, 2], color=looks.LUNA, lw=4)
+        points.axvspan(0, 0.5, color=schemes.BAND, lw=0)
+        points.annotate("a", (0, 1), bbox={"fc": looks.ORANGE})
+        image.imshow(photograph)
+        scale.imshow([[0, 1]], cmap="gray")
+
+    light, dark, _ = style.save_figure(tmp_path / "a", fill, "Title", height=4, size=style.PHONE)
+    assert [light.name, dark.name] == ["a-light.png", "a-dark.png"]
+    there, instead = colours_of(light), colours_of(dark)
+    for colour in (looks.LUNA, looks.ORANGE, schemes.BAND, "#ffffff"):
+        assert colour in there - instead
+        assert schemes.DARK[colour] in instead - there
+    assert "#0ac81e" in there & instead
+    with Image.open(light) as image, Image.open(dark) as other:
+        assert image.size == other.size
+        assert image.mode == other.mode == "P"
+        brightness = [np.asarray(i.convert("L"), dtype=int) for i in (image, other)]
+    ink = brightness[0] < 50
+    assert (brightness[1][ink] > 150).mean() > 0.9, "letters are bright"
+
+
+def test_shades_turn_from_light_to_dark():
+    greys = np.repeat(np.linspace(0, 1, 5)[:, None], 4, axis=1)
+    turned = schemes.turned(greys)
+    assert (np.diff(turned[:, 1]) < 0).all()
+    np.testing.assert_array_equal(turned[:, 3], greys[:, 3])
+    ends = [[int(end[i : i + 2], 16) / 255 for i in (1, 3, 5)] for end in ("#0d1117", "#e6edf3")]
+    np.testing.assert_allclose(turned[[-1, 0], :3], ends, atol=0.03)
 
 
 def test_lines_of_one_colour_differ_in_their_dashes():

@@ -142,7 +142,11 @@ def test_many_cells_keep_their_numbers(make: Make, runs: Path, tmp_path: Path, d
 @pytest.mark.parametrize(
     ("findings", "drawn", "problem"),
     [
-        ("{listops-scores: LUNA is ahead of linear attention}", ["t-listops-scores"], ""),
+        (
+            "{listops-scores: LUNA is ahead of linear attention}",
+            ["t-listops-scores-dark", "t-listops-scores-light"],
+            "",
+        ),
         ("{listops-score: LUNA is ahead}", [], "finding for a figure that it does not give: "),
         ("{}", [], "has `findings`"),
     ],
