@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -45,6 +46,26 @@ def test_every_page_and_every_public_name_is_there(site: Path):
         page = (site / "api" / f"{module.__name__}.html").read_text(encoding="utf-8")
         for name in module.__all__:
             assert f'id="{module.__name__}.{name}"' in page, name
+
+
+def described(page: str) -> dict[str, str]:
+    """What a page of public names says of each, without what it says of the names within."""
+    parts = re.split(r'<div class="doc doc-object doc-\w+">(?=\s*<h\d id="([^"]+)")', page)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_functions_say_what_they_take_and_give(site: Path):
+    """And there is a sentence about every name that is listed."""
+    for module in (lra, lra.data, luna, luna.convert):
+        said = described((site / "api" / f"{module.__name__}.html").read_text(encoding="utf-8"))
+        for name in module.__all__:
+            function = getattr(module, name)
+            if inspect.isfunction(function):
+                text = said[f"{module.__name__}.{name}"]
+                assert ("Parameters:" in text) == bool(inspect.signature(function).parameters), name
+                assert "Returns:" in text, name
+        for name, text in said.items():
+            assert re.search(r"<p>(?!\s*Bases)", text), name
 
 
 def test_the_menu_is_short(site: Path):
