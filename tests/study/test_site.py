@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,13 +69,35 @@ def test_functions_say_what_they_take_and_give(site: Path):
             assert re.search(r"<p>(?!\s*Bases)", text), name
 
 
-def test_the_menu_is_short(site: Path):
-    """What is not in it, such as a page of a single table, is reached from a page that is."""
-    page = (site / "docs" / "runs.html").read_text(encoding="utf-8")
-    entries = re.findall(r'<a href="([^"#]+)" class="md-nav__link', page)
-    assert 20 <= len(set(entries)) <= 25
-    for group in ("Start", "Use", "Results", "Reference", "Contribute"):
-        assert re.search(rf'class="md-ellipsis">\s*{group}\s*<', page), group
+def entries(menu: Any) -> Iterator[str]:
+    """The pages of a menu, whatever group they stand in."""
+    if isinstance(menu, str):
+        yield menu
+        return
+    for item in menu.values() if isinstance(menu, dict) else menu:
+        yield from entries(item)
+
+
+def test_a_tab_of_the_menu_is_short():
+    menu = load_config(str(ROOT / "mkdocs.yml"))["nav"]
+    assert [*map(next, map(iter, menu))] == ["Start", "Use", "Results", "Reference", "Contribute"]
+    for tab in menu:
+        assert 4 <= len([*entries(tab)]) <= 25, tab
+
+
+def test_the_menu_leads_to_every_page_but_tables(site: Path):
+    """Each with a way to the one before and the one behind it."""
+    menu = load_config(str(ROOT / "mkdocs.yml"))["nav"]
+    listed = {re.sub(r"\.md$", ".html", path) for path in entries(menu)}
+    built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
+    assert listed <= built
+    left = {
+        path for path in built - listed if not re.match(r"results/(tables|compute|bench)/", path)
+    }
+    assert left == {"404.html", *(path for path in left if path.startswith("luna/kernels/"))}
+    for path in listed - {"index.html", "results/index.html"}:
+        page = (site / path).read_text(encoding="utf-8")
+        assert 'class="md-footer__link md-footer__link--prev"' in page, path
 
 
 def test_the_header_has_the_version(site: Path):
@@ -94,11 +117,11 @@ def test_what_a_reader_without_a_server_needs_is_there(site: Path):
 
 def test_a_search_leaves_tables_of_numbers_out(site: Path):
     text = (site / "search" / "search_index.js").read_text(encoding="utf-8")
-    entries = json.loads(text[text.index("{") : text.rindex("}") + 1])["docs"]
-    pages = {entry["location"].partition("#")[0] for entry in entries}
+    found = json.loads(text[text.index("{") : text.rindex("}") + 1])["docs"]
+    pages = {entry["location"].partition("#")[0] for entry in found}
     assert {"index.html", "docs/compute.html", "results/recall.html", "api/lra.html"} < pages
     assert not any(re.match("results/(tables|compute|bench)/", page) for page in pages)
-    last = {entry["location"].partition("#")[0] for entry in entries if entry.get("boost", 1) < 1}
+    last = {entry["location"].partition("#")[0] for entry in found if entry.get("boost", 1) < 1}
     assert last == {page for page in pages if re.match("CHANGELOG|api/", page)}
 
 
