@@ -23,6 +23,8 @@ from mkdocs.config import load_config
 from lra.cli import main
 from scripts import docs_site
 
+from ..lra.report.browser import available, browser
+
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "results/index.html"
 
@@ -123,6 +125,29 @@ def test_a_search_leaves_tables_of_numbers_out(site: Path):
     assert not any(re.match("results/(tables|compute|bench)/", page) for page in pages)
     last = {entry["location"].partition("#")[0] for entry in found if entry.get("boost", 1) < 1}
     assert last == {page for page in pages if re.match("CHANGELOG|api/", page)}
+
+
+@pytest.mark.skipif(not available(), reason="needs chromium and chromedriver")
+def test_a_search_without_a_server_finds_first_what_was_asked_for(site: Path):
+    wanted = {
+        "add my own attention": "docs/tutorial.html",
+        "learning rate": "docs/settings.html",
+        "resume": "docs/runs.html",
+        "install": "docs/install.html",
+        "own data": "docs/tasks.html",
+        "significance": "results/significance.html",
+    }
+    first = "document.querySelector('.md-search-result__item a')?.href"
+    with browser() as window:
+        for words, path in wanted.items():
+            window.open("about:blank")
+            window.open((site / "docs" / "probes.html").as_uri())
+            window.run("document.getElementById('__search').click()")
+            ready = "document.querySelector('.md-search-result__meta').textContent"
+            window.wait(f"return {ready}.includes('Type to start')")
+            window.type(".md-search__input", words)
+            window.wait(f"return !!{first}?.split('?')[0].endsWith('/{path}')")
+        assert window.console() == []
 
 
 def test_everything_that_a_page_leads_to_is_there(site: Path):
