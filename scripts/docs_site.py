@@ -193,6 +193,8 @@ class Page(HTMLParser):
         for name, value in attrs:
             if name in ("href", "src", "poster", "data"):
                 self.links.append(value or "")
+            elif name == "srcset":  # of several pictures, each with its width
+                self.links += [part.split()[0] for part in (value or "").split(",")]
             elif name in ("id", "name"):
                 self.ids.add(value or "")
 

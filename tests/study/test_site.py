@@ -165,6 +165,7 @@ WRONG = {
     '<a href="there.html">': "leads nowhere: there.html",
     '<a href=".">': "leads nowhere: .",
     "<img src='figures/a.png'>": "leads nowhere: figures/a.png",
+    "<picture><source srcset='page.html 1x, b.png 2x'></picture>": "leads nowhere: b.png",
     '<a href="#there">': "no place of the page: #there",
     '<a href="page.html?a=b#there">': "no place of the page: page.html?a=b#there",
 }
