@@ -54,6 +54,9 @@ _TYPES = {
 def compose(words: Sequence[str] = ()) -> Run:
     """The checked settings of the run that `lra train <words>` would start.
 
+    words    as on the command line: `key=value`, or a choice such as `task=listops`
+    returns  settings to read, and to hand to `lra.train`
+
     run = lra.compose(["task=image", "attention=performer", "steps_share=0.01"])
     run.protocol.recipe.lr
     """
@@ -64,6 +67,9 @@ def compose(words: Sequence[str] = ()) -> Run:
 
 def train(run: Run) -> Record:
     """Start a run, resume it, or look up its result.
+
+    run      its settings, from `lra.compose`
+    returns  the record of the finished run
 
     record = lra.train(lra.compose(["experiment=demo"]))
     record.score, record.stage["loss"], record.folder
@@ -88,8 +94,12 @@ def train(run: Run) -> Record:
 def load(
     folder: str | Path | Record, *, data_dir: str | Path | None = None, device: str = "cpu"
 ) -> Trained:
-    """The trained network of a finished run's folder or record, or of one that `lra export` wrote.
-    Without `data_dir`, its data are looked up where the run had them, else in `data`.
+    """The trained network of a finished run.
+
+    folder    of the run, or one that `lra export` wrote; or the run's record
+    data_dir  where its data lie; None: where the run had them, else `data`
+    device    the network is put there, such as "cuda"
+    returns   the network in evaluation mode, which predicts, and scores a split
 
     trained = lra.load("luna-listops")  # a run's folder works too
     trained.score(trained.evaluate("val"))
@@ -104,6 +114,9 @@ def load(
 def records(*folders: str | Path) -> Records:
     """The finished runs below these folders, each once; a damaged one is left out, with a line on
     standard error.
+
+    folders  of runs, or files of records; none: `runs`
+    returns  a list of records, of which `to_pandas` makes a data frame
 
     keys = ["task", "attention", "protocol.recipe.lr"]  # means are over seeds, not over rates
     lra.records("runs").to_pandas().groupby(keys).score.mean()

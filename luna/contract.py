@@ -34,17 +34,17 @@ from luna.traits import AttentionTraits
 class Slot:
     """The place of an attention: what it is built for."""
 
-    n_heads: int
-    head_dim: int
-    max_len: int
-    causal: bool = False
-    profile: str = "strict"
+    n_heads: int  # its heads
+    head_dim: int  # the width of q and k of a head
+    max_len: int  # tokens of the longest sequence
+    causal: bool = False  # no token sees what comes behind it
+    profile: str = "strict"  # whose code it reproduces: strict, published or official
     dropout: float = 0.0  # on attention weights, by the methods that have them (uses_dropout)
     seed: int = 0  # of the method's own generator (random features, landmarks, hashes, graphs)
     alibi: bool = False  # scores fall with the distance: luna/attention/softmax.py
     normalise: str = "sum"  # what divides sums over features: sum, abs, rms (luna/linear.py)
     layer: int = 0  # of n_layers, for methods whose layers differ
-    n_layers: int = 1
+    n_layers: int = 1  # of the network
 
     def __post_init__(self) -> None:
         positive("attention", n_heads=self.n_heads, head_dim=self.head_dim, max_len=self.max_len)
@@ -167,10 +167,18 @@ class Attention(Seeded):
         key_mask: Mask = None,
         zeroed: bool = False,
     ) -> Tensor:
-        """(B, H, n, e) in the dtype of v. `mask` alone marks the real tokens of one sequence. With
-        `key_mask`, or where q and k differ in length, k and v are another sequence: then `mask`
-        marks the real queries and `key_mask` the real keys. `zeroed`: padded rows of q, k, v are 0
-        and their gradients are not used, as `luna.heads.split_heads` has it."""
+        """Attend. With `key_mask`, or where q and k differ in length, k and v are another sequence.
+
+        q         queries (B, H, n, d)
+        k         keys (B, H, n, d), of another sequence (B, H, m, d)
+        v         values (B, H, n, e), of another sequence (B, H, m, e)
+        mask      (B, n) bool, True where a token, or a query, is real; None: all are
+        x         hidden states (B, n, H d), for methods that read them
+        key_mask  (B, m) bool, True where a key of another sequence is real
+        zeroed    padded rows of q, k, v are 0 and their gradients are not used, as after
+                  `luna.heads.split_heads`
+        returns   (B, H, n, e) in the dtype of v
+        """
         dtype = v.dtype
         q, k, v, x = self._enter(q, k, v, mask, x, key_mask, zeroed)
         crossed = key_mask is not None or q.shape[2] != k.shape[2]
@@ -188,8 +196,10 @@ class Attention(Seeded):
         *,
         key_mask: Mask = None,
     ) -> Tensor:
-        """The matrix A (B, H, n, m) with forward(q, k, v) = A v; padded rows and columns are 0
-        under strict."""
+        """The matrix A with forward(q, k, v) = A v. Its arguments are those of `forward`.
+
+        returns  (B, H, n, m); under strict padded rows and columns are 0
+        """
         q, k, _, x = self._enter(q, k, k, mask, x, key_mask)
         if not self.traits().has_matrix:
             how = f" under profile={self.profile} and normalise={self.normalise}"

@@ -70,8 +70,16 @@ def torch_attention(
     batch_first: bool = True,
     **settings: Any,
 ) -> TorchAttention:
-    """Build the method `name` as a stand-in for nn.MultiheadAttention: self-attention of one
-    sequence, with padding, and causal with causal=True. Other settings are those of `luna.mixer`.
+    """Build a stand-in for nn.MultiheadAttention: self-attention of one sequence, with padding, and
+    causal with causal=True.
+
+    name         one of `luna.names()`
+    embed_dim    the width of the hidden states
+    num_heads    its heads
+    max_len      tokens of the longest sequence
+    batch_first  hidden states are (B, n, embed_dim), else (n, B, embed_dim)
+    settings     those of `luna.mixer`, such as causal, and the method's own options
+    returns      a module, called as nn.MultiheadAttention is
     """
     built = mixer(name, d_model=embed_dim, n_heads=num_heads, max_len=max_len, **settings)
     return TorchAttention(built, batch_first)

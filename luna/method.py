@@ -147,7 +147,11 @@ M = TypeVar("M", bound=type[Method])
 
 
 def register(name: str) -> Callable[[M], M]:
-    """Class decorator that makes an attention or a mixer the method of that name."""
+    """Class decorator that makes an attention or a mixer the method of that name.
+
+    name     by which `luna.build`, `luna.mixer` and `attention=<name>` find it
+    returns  the decorator
+    """
 
     def put(cls: M) -> M:
         if name in _classes and _classes[name].__module__ != cls.__module__:

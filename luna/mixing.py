@@ -27,14 +27,14 @@ class Place:
     """Where in a network a mixer stands: what it is built for."""
 
     d_model: int  # E
-    n_heads: int
-    max_len: int
-    causal: bool = False
-    profile: str = "strict"
+    n_heads: int  # its heads
+    max_len: int  # tokens of the longest sequence
+    causal: bool = False  # no token sees what comes behind it
+    profile: str = "strict"  # whose code it reproduces: strict, published or official
     dropout: float = 0.0  # inside the mixer, by those that have some (uses_dropout)
     seed: int = 0  # of the mixer's own random stream
     layer: int = 0  # of n_layers, for mixers whose layers differ
-    n_layers: int = 1
+    n_layers: int = 1  # of the network
 
     def __post_init__(self) -> None:
         positive("mixer", d_model=self.d_model, n_heads=self.n_heads, max_len=self.max_len)
@@ -43,7 +43,8 @@ class Place:
 
 
 class Mixer(Method):
-    """(x, mask) -> x of the same shape and dtype."""
+    """A module from hidden states and a mask to hidden states of the same shape and dtype. A mixer
+    of one's own implements `mix`."""
 
     declared: ClassVar[Any] = Traits()
 
@@ -81,6 +82,12 @@ class Mixer(Method):
     # ------------------------------------------------------------------ what every mixer inherits
 
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+        """Mix the tokens of each sequence.
+
+        x        hidden states (B, n, d_model)
+        mask     (B, n) bool, True where a token is real; None: all are
+        returns  hidden states of the shape and dtype of x
+        """
         entered = self._enter(x, mask)
         with self._precision(x.device):
             out = self.mix(entered, mask)

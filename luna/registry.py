@@ -29,14 +29,21 @@ ENTRY_POINTS = "luna.attention"  # of plug-ins, attentions and mixers
 
 
 def names(*, causal: bool = False) -> list[str]:
-    """Every method that can be built, attentions and mixers; with `causal`, those that have a
-    causal form (imports them all)."""
+    """Every method that can be built, attentions and mixers.
+
+    causal   those alone that have a causal form, for which all are imported
+    returns  their names, sorted
+    """
     every = {*_files(), *_plugins(*sys.path), *_classes}
     return sorted(n for n in every if not causal or get(n).declared.causal_form)
 
 
 def get(name: str) -> type[Method]:
-    """The class of a method, imported on first use."""
+    """The class of a method, imported on first use.
+
+    name     one of `luna.names()`
+    returns  a subclass of `Attention` or of `Mixer`
+    """
     if name in _classes:
         return _refuse_disguise(name, _classes[name])
     if name not in names():
@@ -67,8 +74,15 @@ def _refuse_disguise(name: str, cls: type[Method]) -> type[Method]:
 
 
 def build(name: str, *, n_heads: int, head_dim: int, max_len: int, **settings: Any) -> Attention:
-    """Build the attention `name`, a function of q, k, v, for a slot of the given size. Other
-    settings are those of `Slot`, such as causal, and the method's own options."""
+    """Build an attention, a function of q, k, v.
+
+    name      a method of `luna.names()` that is an attention
+    n_heads   its heads
+    head_dim  the width of q and k of a head
+    max_len   tokens of the longest sequence
+    settings  those of `Slot`, such as causal, and the method's own: `luna.options(name)`
+    returns   a module, called with q, k, v of shape (B, n_heads, n, head_dim) and a mask (B, n)
+    """
     cls = get(name)
     if not issubclass(cls, Attention):
         raise LunaError(
@@ -91,10 +105,18 @@ def mixer(
     style: Style | None = None,
     **settings: Any,
 ) -> Mixer:
-    """Build the method `name` as a mixer of hidden states, (x, mask) -> x: an attention gets its
-    projections. Other settings are those of `Place`, such as causal, those of `Around`, such as
-    head_norm, and the method's own options. The rows of padding are not to be read: they are 0, or
-    of an attention the bias of its last projection."""
+    """Build any method as a mixer of hidden states: an attention gets its projections.
+
+    name      one of `luna.names()`
+    d_model   the width of the hidden states
+    n_heads   its heads
+    max_len   tokens of the longest sequence
+    style     what a network decides of the projections, such as rotary positions
+    settings  those of `Place`, such as causal, those of what stands around, such as head_norm,
+              and the method's own: `luna.options(name)`
+    returns   a module, called with x of shape (B, n, d_model) and a mask (B, n). Rows of padding
+              are not to be read: they are 0, or of an attention the bias of its last projection
+    """
     cls, style = get(name), style or Style()
     around, settings = Around.split(settings)
     sizes = {"d_model": d_model, "n_heads": n_heads, "max_len": max_len}
@@ -152,7 +174,11 @@ def mixes(name: str) -> bool:
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
-    """The method's own options: the keyword-only parameters of its constructor."""
+    """The method's own options: the keyword-only parameters of its constructor.
+
+    name     one of `luna.names()`
+    returns  for each option its default and its type
+    """
     parameters = inspect.signature(_options_of(name)).parameters.values()
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 

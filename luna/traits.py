@@ -25,9 +25,9 @@ from luna.errors import LunaError, nearest
 class Paper:
     """Where a method comes from; `lra list` and docs/attentions.md are made of these."""
 
-    title: str
-    year: int
-    url: str
+    title: str  # as printed
+    year: int  # in which it was first public
+    url: str  # of its page
 
 
 # An idle parameter of every method that divides by a softmax over the keys.

@@ -44,11 +44,14 @@ BOTH = re.compile(
 EITHER = r'[<img src="\2#only-light"\3><img src="\1#only-dark"\3>](\2)'
 # In a line of its own.
 PICTURE = re.compile(r"""(?m)^(?:!\[[^\]]*\]\(|<img src=")([^)"\s]+).*[)>]$""")
+NOTE = re.compile(r"\A<!--.*?-->\s*")
 SCORE = re.compile(r"(?<=\d) (?=±|\(\d+\))|(?<=±) (?=\d)|(?<=[\d)]) (?=[∅↓])")
 RAW = re.compile(r'(?<=href=")([^"#:]+)|(?<=src=")([^"#:]+)')  # of a page that is no Markdown
 
-# What a search leaves out, numbers without sentences, and names last, changes and lists of names.
+# What a search leaves out, numbers without sentences; finds first, what a newcomer asks for; and
+# names last, changes and lists of names.
 NOT_FOUND = re.compile(r"results/(tables|compute|bench)/")
+FOUND_FIRST = re.compile(r"docs/(install|tutorial|runs|settings|attentions)\.md")
 FOUND_LAST = re.compile(r"CHANGELOG|api/")
 WIDE = re.compile(r"results/(tables|compute)/")  # tables that need the room of the contents
 
@@ -125,8 +128,9 @@ def led(path: str, link: str, name: Callable[[str], str]) -> str:
 
 
 def page(path: str) -> str:
-    """A page as Markdown that needs no extension for formulas."""
-    text = notebook(path) if path.endswith(".ipynb") else source(path)
+    """A page as Markdown that needs no extension for formulas. It begins with its title, by which
+    a search names it, and not with a note of where it was made."""
+    text = notebook(path) if path.endswith(".ipynb") else NOTE.sub("", source(path))
     parts, end = [], 0
     for code in [*CODE.finditer(text), None]:
         words = text[end : code.start() if code else None]
@@ -146,6 +150,7 @@ def raw(path: str) -> str:
 
 def front_matter(path: str) -> str:
     lines = ["search:", "  exclude: true"] if NOT_FOUND.match(path) else []
+    lines += ["search:", "  boost: 3"] if FOUND_FIRST.match(path) else []
     lines += ["search:", "  boost: 0.1"] if FOUND_LAST.match(path) else []
     lines += ["hide: [toc]"] if WIDE.match(path) else []
     return "\n".join(["---", *lines, "---", "", ""]) if lines else ""
@@ -194,6 +199,8 @@ class Page(HTMLParser):
         for name, value in attrs:
             if name in ("href", "src", "poster", "data"):
                 self.links.append(value or "")
+            elif name == "srcset":  # of several pictures, each with its width
+                self.links += [part.split()[0] for part in (value or "").split(",")]
             elif name in ("id", "name"):
                 self.ids.add(value or "")
 

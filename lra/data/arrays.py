@@ -115,7 +115,9 @@ Ids = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
 class Example(NamedTuple):
-    ids: Ids
+    """One example of a task."""
+
+    ids: Ids  # of its tokens; of a pair of sequences two
     label: float | np.ndarray  # one per token, or a row, where the layout says so
 
 

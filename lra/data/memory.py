@@ -32,14 +32,22 @@ def from_arrays(
     metrics: Sequence[str | type[Metric]] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> type[Task]:
-    """Register examples and labels as `task=<name>`, in this process: rows of ids, texts, grey
-    pictures (with `grid`), pairs of them, or rows of floats, (tokens,) or (tokens, channels), which
-    the network reads as numbers. Of labels whole numbers are classes, floats are numbers to be
-    predicted, rows of whole numbers are a class per id, and other rows of 0 and 1 several labels;
-    `targets` says it where that is not clear (lra/data/labels.py). The first of `metrics` is the
-    score.
+    """Register examples and labels as `task=<name>`, in this process.
 
-    Without `val` or `test` a tenth of the training examples is held out, drawn with a fixed seed.
+    Examples are rows of ids, texts, grey pictures (with `grid`), pairs of them, or rows of floats,
+    (tokens,) or (tokens, channels), which the network reads as numbers. Of labels whole numbers are
+    classes, floats are numbers to be predicted, rows of whole numbers are a class per id, and other
+    rows of 0 and 1 several labels.
+
+    name      lower-case letters, digits and underscores
+    train     examples and their labels
+    val       the same; None: a tenth of `train`, drawn with a fixed seed
+    test      the same; None: another tenth
+    grid      rows and columns of a picture
+    targets   what labels mean where that is not clear: lra/data/labels.py
+    metrics   names or classes, of which the first is the score; none: the usual one
+    settings  the task's row of a protocol, such as `steps` and `batch`
+    returns   the task, registered
 
         lra.data.from_arrays("reviews", (texts, labels), settings={"steps": 1000})
         lra.train(lra.compose(["task=reviews", "attention=luna"]))
@@ -83,9 +91,14 @@ def from_hf(
     label: str | Sequence[str] = "label",
     **others: Any,
 ) -> type[Task]:
-    """Register a `datasets.DatasetDict` (or any mapping from split to columns, such as tables of
-    pandas) as `task=<name>`: its columns of texts, or of ids, or of two texts, and of labels, of
-    which several columns are a row per example. The split `validation` is val.
+    """Register a `datasets.DatasetDict` as `task=<name>`.
+
+    name     lower-case letters, digits and underscores
+    dataset  any mapping from split to columns, also tables of pandas; `validation` is val
+    text     the column of texts or of ids, or two of them
+    label    the column of labels; several are a row per example
+    others   as in `from_arrays`
+    returns  the task, registered
 
         rte = datasets.load_dataset("glue", "rte")
         lra.data.from_hf("rte", rte, text=("sentence1", "sentence2"))

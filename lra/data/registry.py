@@ -58,12 +58,18 @@ def _builtin(name: str) -> Task:
 
 
 def builtin_tasks() -> dict[str, Task]:
-    """Import all tasks of this package, in the order of BUILTIN."""
+    """Import all tasks of this package.
+
+    returns  the tasks by their names, in the order of BUILTIN
+    """
     return {name: _builtin(name) for name in BUILTIN}
 
 
 def lra_tasks() -> list[str]:
-    """Name the tasks of the Long Range Arena, without the probes beside it."""
+    """Name the tasks of the Long Range Arena.
+
+    returns  their names, without the probes beside it
+    """
     return [name for name, task in builtin_tasks().items() if not task.probe]
 
 
@@ -72,27 +78,48 @@ def added_tasks() -> list[str]:
 
 
 def names() -> list[str]:
+    """Name all tasks.
+
+    returns  their names, also of those that packages and notebooks have added
+    """
     return TASKS.names()
 
 
 def get(name: str) -> Task:
-    """Give the task of that name, which is imported now."""
+    """Give the task of that name, which is imported now.
+
+    name     one of `lra.data.names()`
+    returns  the task, with the defaults of its options
+    """
     return _builtin(name) if name in BUILTIN else TASKS.get(name)()
 
 
 def of(options: TaskOptions) -> Task:
-    """Give the task of these options, with the facts that they decide."""
+    """Give the task of these options.
+
+    options  from `configure`, or `task` of a run
+    returns  the task, with the facts that the options decide
+    """
     task = get(options.name)
     return task.configured(task.matters(options))
 
 
 def of_facts(facts: dict[str, Any]) -> Task:
+    """Give the task that prepared data were made for.
+
+    facts    those of its manifest: `task`, and the `options` that decided the data
+    returns  the task, with the facts that these options decide
+    """
     return get(facts["task"]).configured(facts["options"])
 
 
 def register(task: T) -> T:
     """Make a class known as `task=<name>`: a decorator. Its data are prepared anew when its code
-    changes."""
+    changes.
+
+    task     a subclass of `Task`, with `name`, `classes`, `vocab`, `max_length` and `splits`
+    returns  the class
+    """
     check_class(task)
     digest = task.encoding.get("code", "")
     if digest in ("", *(getattr(base, "encoding", {}).get("code") for base in task.__mro__[1:])):
@@ -165,8 +192,13 @@ def check_class(task: type[Task]) -> None:
 def configure(
     name: str, words: Sequence[str] = (), settings: Mapping[str, Any] | None = None
 ) -> TaskOptions:
-    """Set `key=value` words over the defaults of a task, or over its settings in a config, typed
-    and checked. UserError names a wrong word."""
+    """Make the options of a task, typed and checked. UserError names a wrong word.
+
+    name      of the task
+    words     `key=value`, as on the command line
+    settings  set before the words, such as the group `task` of a config
+    returns   an instance of the task's Options
+    """
     task, place = get(name), f"the options of task '{name}'"
     try:
         cfg = cast(DictConfig, OmegaConf.merge(_defaults(task), settings or {}))

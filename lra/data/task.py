@@ -21,8 +21,8 @@ TINY = Path(__file__).parent / "tiny"  # the bundled miniatures
 class TaskOptions:
     """The options of a task, to which it adds its own fields, with their defaults."""
 
-    name: str
-    source: str
+    name: str  # of the task
+    source: str  # where its data come from, one of `Task.sources`
 
 
 def read_by(*sources: str, default: Any, place: bool = False, least: int | None = None) -> Any:
@@ -34,6 +34,8 @@ def read_by(*sources: str, default: Any, place: bool = False, least: int | None 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
+    """Where data come from, and in which version."""
+
     provenance: str  # where the data come from, in words; re-generated data say so
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of generator or files
 
@@ -42,7 +44,9 @@ BUNDLED = Source("a bundled miniature, for trying things out", {"files": "1"})
 
 
 class RawSplit(NamedTuple):
-    name: str
+    """The examples of a split, before they are written."""
+
+    name: str  # train, val or test
     examples: Iterable[Example]  # read once, in order, after the splits before it
     size: int | None  # where it is known beforehand
 
@@ -51,7 +55,7 @@ class RawSplit(NamedTuple):
 class Job:
     """What a task receives beside its options when it is prepared."""
 
-    workers: int
+    workers: int  # how many processes it may use
     data_dir: Path  # downloads and unpacked archives go below it
     notes: Counter[str] = dataclasses.field(default_factory=Counter)  # what was skipped, how often
     # files that were read beside Task.inputs(): downloaded, or unpacked from an archive
@@ -68,14 +72,19 @@ class Task(Layout):
     # the default first
     sources: ClassVar[dict[str, Source]] = {"own": Source("made by the code of its task")}
     encoding: ClassVar[dict[str, str]] = {}  # versions of what turns any source into ids
-    Options: ClassVar[type[TaskOptions]] = TaskOptions
+    Options: ClassVar[type[TaskOptions]] = TaskOptions  # a dataclass that extends TaskOptions
     # The row of a protocol that has none for it; its row `others` has what this leaves open.
     settings: ClassVar[dict[str, Any]] = {}
 
     # ------------------------------------------------------------------ what a task implements
 
     def splits(self, options: Any, job: Job) -> list[RawSplit]:
-        """Give train, val and test, in this order."""
+        """Make the examples.
+
+        options  the task's Options, as the user set them
+        job      what it may use beside them
+        returns  train, val and test, in this order
+        """
         raise NotImplementedError(f"{type(self).__name__} must implement splits()")
 
     def decode(self, ids: np.ndarray) -> str:
@@ -85,6 +94,7 @@ class Task(Layout):
         return " ".join(map(str, ids.tolist()))
 
     def tokenize(self, text: str) -> np.ndarray:
+        """Turn a text into ids, of a task that reads texts."""
         raise UserError(f"task '{self.name}' reads no text: give the ids of its examples")
 
     def grey(self, picture: np.ndarray) -> np.ndarray:
@@ -96,6 +106,7 @@ class Task(Layout):
         return self
 
     def provenance(self, options: Any) -> str:
+        """Say where the data come from, in words."""
         return self.sources[options.source].provenance
 
     def place(self, options: Any, what: str) -> Path:
@@ -180,6 +191,7 @@ class Task(Layout):
         return ids
 
     def versions(self, options: TaskOptions) -> dict[str, str]:
+        """Give the versions that decide the data: of the encoding, and of the source."""
         return {**self.encoding, **self.sources[options.source].versions}
 
     def matters(self, options: TaskOptions) -> dict[str, Any]:

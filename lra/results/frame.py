@@ -59,6 +59,7 @@ class Records(list[Record]):
         return f"<{len(self)} records of finished runs; .to_pandas() makes a data frame of them>"
 
     def to_pandas(self) -> pd.DataFrame:
+        """A line per run, a column per fact; the last column, `record`, holds the records."""
         return frame_of(self).infer_objects().copy()  # in one piece
 
     def _repr_html_(self) -> str:

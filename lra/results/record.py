@@ -48,11 +48,15 @@ MISSING, NEVER = object(), datetime.max.replace(tzinfo=UTC)
 class Record:
     """One finished run."""
 
-    facts: dict[str, Any]
+    facts: dict[str, Any]  # all that is in the file
     path: Path  # of the file it was read from
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Look up a fact by its dotted name, such as `settings.protocol.recipe.lr`."""
+        """Look up a fact.
+
+        key      its dotted name, such as `settings.protocol.recipe.lr`
+        default  what is given where the record has no such fact
+        """
         return find_fact(self.facts, key, default)
 
     def __getitem__(self, key: str) -> Any:
@@ -67,6 +71,7 @@ class Record:
 
     @property
     def kind(self) -> str:
+        """Return what it is of: `training` or `conversion`."""
         return str(self["kind"])
 
     @property
@@ -95,6 +100,7 @@ class Record:
 
     @property
     def attention(self) -> str:
+        """Return the name of the method."""
         return self["attention.name"]
 
     @property
@@ -142,6 +148,7 @@ class Record:
 
     @cached_property
     def finished(self) -> datetime | None:
+        """Return when the run ended, if the record has it."""
         when = self.get("times.finished")
         return None if when is None else datetime.fromisoformat(when)
 
@@ -161,6 +168,7 @@ class Record:
 
     @property
     def folder(self) -> Path:
+        """Return the folder of the run; UserError for a record without one."""
         if self.path.name != RESULT:
             raise UserError(f"{self.where} is a record alone: give the folder of the run itself")
         return self.path.parent

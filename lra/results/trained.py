@@ -83,13 +83,14 @@ class AttentionWeights(NamedTuple):
 class Trained:
     """A network in evaluation mode with its trained weights, and the record of its run."""
 
-    network: Network
-    run: Experiment
-    record: Record
+    network: Network  # a torch module
+    run: Experiment  # its settings
+    record: Record  # its scores
     data_dir: Path  # where its data are prepared
 
     @property
     def task(self) -> Task:
+        """Give the task that it was trained on."""
         return data.of(self.run.task)
 
     @cached_property
@@ -105,7 +106,12 @@ class Trained:
         return prepared
 
     def batches(self, split: str | Split, size: int | None = None) -> Loader:
-        """Load a split in order, in batches of the training's size."""
+        """Load a split in order.
+
+        split    train, val or test
+        size     of a batch, at most that of the training, which None stands for
+        returns  batches with ids, mask and labels
+        """
         protocol = self.run.protocol
         if isinstance(split, str) and split not in SPLITS:
             raise UserError(f"there is no split '{split}': choose {', '.join(SPLITS)}")
@@ -116,8 +122,10 @@ class Trained:
 
     @fresh_torch()
     def predict(self, examples: Iterable[Any]) -> Predictions:
-        """Answer examples of the user's: texts, pictures or ids, as `Task.encode` reads them. What
-        is longer than the run's examples is cut as theirs.
+        """Answer examples of the user's. What is longer than the run's examples is cut as theirs.
+
+        examples  texts, pictures or ids, as `Task.encode` reads them
+        returns   classes and probabilities, or what else the task asks for
 
             trained.predict(["[MAX 2 9 [MIN 4 7 ] 0 ]"]).classes
         """
@@ -138,7 +146,11 @@ class Trained:
 
     @fresh_torch()
     def evaluate(self, split: str = "test") -> Answers:
-        """Answer a split of its data, as the test after training does."""
+        """Answer a split of its data, as the test after training does.
+
+        split    train, val or test
+        returns  the answers, for `score`
+        """
         parts, target = [], self.task.target
         for batch in self.batches(split):
             scored = target.scored(batch.labels)
@@ -146,21 +158,35 @@ class Trained:
         return target.collect(parts)
 
     def score(self, answers: Answers) -> float:
-        """Score answers, those of `evaluate`, by the metric of the run, in its unit."""
+        """Score answers by the metric of the run.
+
+        answers  from `evaluate`
+        returns  the score in the unit of the metric, such as percent
+        """
         names = self.task.metric_names  # a metric of the task's own is known from here on
         return get(names[0]).score(answers, self.task.target)
 
     @fresh_torch()
     def generate(self, prompt: str, length: int, *, temperature: float = 1.0, seed: int = 0) -> str:
-        """Continue a text by so many bytes, where the network predicts the next one."""
+        """Continue a text, where the network predicts the next byte.
+
+        prompt       the text
+        length       how many bytes follow it
+        temperature  above 1 more at random, below 1 less; 0 takes the most likely byte
+        seed         of the drawing
+        returns      the text that follows
+        """
         from lra.results.generate import generate
 
         return generate(self, prompt, length, temperature=temperature, seed=seed)
 
     @fresh_torch()
     def attention_maps(self, example: Any) -> AttentionWeights:
-        """Return the attention matrices on one example (of a pair, on its first half); for a linear
-        method those that it implies."""
+        """Compute the attention matrices; for a linear method those that it implies.
+
+        example  one, as for `predict`; of a pair its first half counts
+        returns  the matrices of all layers and heads, with the ids of the tokens
+        """
         (batch,) = self._batches_of([example])
         layers = [m for m in self.network.modules() if isinstance(m, Attention)]
         if not layers:
@@ -194,7 +220,11 @@ class Trained:
     @fresh_torch()
     @torch.no_grad()
     def logits(self, batch: Batch) -> Tensor:
-        """Give the network's outputs for a batch, in the precision of its training."""
+        """Compute the network's outputs, in the precision of its training.
+
+        batch    from `batches`
+        returns  a row per example, or per token
+        """
         weight = next(self.network.parameters())
         mask = None if batch.mask is None else batch.mask.to(weight.device)
         bits, _, kind = self.run.precision.partition("-")

@@ -17,28 +17,28 @@ class Run:
     """The complete settings of one training run: one dataclass per config group; `task` is the
     task's own Options."""
 
-    task: Any
+    task: Any  # the data, and what is asked of them
     attention: dict[str, Any]  # name, dwc and the method's own options, checked by luna.build
-    model: Model
-    protocol: Protocol
-    pretrain: Pretrain
-    tune: Tune
-    compute: Compute
-    trainer: Trainer
+    model: Model  # the Transformer around the attention
+    protocol: Protocol  # the recipe, and how it is evaluated
+    pretrain: Pretrain  # a training before, on the inputs alone
+    tune: Tune  # what is chosen on dev before the run
+    compute: Compute  # how much a run may cost
+    trainer: Trainer  # devices, precision and memory
     optimizer: dict[str, Any]  # its class and arguments; empty: AdamW by protocol.recipe
     schedule: dict[str, Any]  # the same; empty: protocol.recipe.schedule
     callbacks: dict[str, Any]  # by name, each with its class and arguments
     logger: dict[str, Any]  # the same
     debug: Debug | None  # a run that tries out whether something works, and has no result
-    seed: int = field(metadata=limits.SEED)
+    seed: int = field(metadata=limits.SEED)  # of weights, order of data, dropout
     # Scales the protocol's steps, warm-up and number of evaluations
     steps_share: float = field(metadata=limits.STEPS_SHARE)
     min_evaluations: int = field(metadata=limits.COUNT)  # kept however small the budget
-    data_dir: str = field(metadata=limits.FOLDER)
-    runs_dir: str = field(metadata=limits.FOLDER)
+    data_dir: str = field(metadata=limits.FOLDER)  # where prepared data lie
+    runs_dir: str = field(metadata=limits.FOLDER)  # where the run gets its folder
     rerun: bool  # repeat a finished run, in a folder of its own
     shard: str | None  # which part of a sweep, such as 3/64 (lra/sweeps/shard.py)
-    # Of a run that crashes or is killed, within a sweep
+    # How often a run that crashes or is killed is begun again, within a sweep
     retries: int = field(metadata=limits.WHOLE)
     # A run that takes longer stops with a checkpoint
     limit_minutes: float | None = field(metadata=limits.POSITIVE)

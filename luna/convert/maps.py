@@ -160,8 +160,13 @@ class AttentionMaps(NamedTuple):
 
 @torch.no_grad()
 def attention_maps(model: nn.Module, batch: ModelInputs) -> AttentionMaps:
-    """Return the maps of the softmax teacher and of the student, each from a forward of its own in
-    eval mode."""
+    """Compute the attention maps of the softmax teacher and of the student, each in a forward of
+    its own in eval mode.
+
+    model    a converted one
+    batch    the model's keywords, or a tensor
+    returns  of each layer the teacher's map and the student's
+    """
     described(model)
     maps = AttentionMaps([], [])
 

@@ -29,8 +29,12 @@ UNSAVED = 2**24  # numbers that a model may hold beside those of its file, such 
 
 
 def load(folder: str | Path) -> Any:
-    """Load the converted model in `folder`, in eval mode. Nothing in the folder is run, no host is
-    asked, and a model that is larger than the folder's tensors is refused before it is built."""
+    """Load a converted model. Nothing in the folder is run, no host is asked, and a model that is
+    larger than the folder's tensors is refused before it is built.
+
+    folder   which `save_pretrained` of a converted model wrote
+    returns  the model in eval mode
+    """
     folder = Path(folder)
     config = _read_object(folder / "config.json")
     if "luna" not in config:

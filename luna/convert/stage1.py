@@ -85,12 +85,16 @@ def distill(
     """Fit the feature maps of a converted model, in place; of each layer the best ones seen are
     kept. The map of a dead head is drawn again, once.
 
-    batches    mappings of the model's keywords (labels are ignored) or tensors
-    steps      number of batches, repeated where they end; None: each batch once
-    lr         rate of AdamW without weight decay, on a cosine to 0
-    loss       ce: rows of the maps; mse: 1000 x squared error of the outputs; both: their sum
-    held_out   batches on which the KL is measured; None: the first two of `batches`
-    folder     keeps the state at every evaluation; the same call on the same batches resumes there
+    student         a model from `convert`
+    batches         mappings of the model's keywords (labels are ignored) or tensors
+    steps           number of batches, repeated where they end; None: each batch once
+    lr              rate of AdamW without weight decay, on a cosine to 0
+    loss            ce: rows of the maps; mse: 1000 x squared error of the outputs; both: their sum
+    held_out        batches on which the KL is measured; None: the first two of `batches`
+    evaluate_every  steps between two measurements of the KL
+    folder          keeps the state at every evaluation; the same call on the same batches resumes
+    log             called with a line of text after each evaluation
+    returns         the KL of each layer before and after, its curve, losses and warnings
     """
     if steps is None:
         if not isinstance(batches, Sized):

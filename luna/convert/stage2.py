@@ -100,13 +100,21 @@ def finetune(
     with patience 3. It does not state schedule and gradient norm: linear decay without warm-up and
     norm 1, as in the LOTFormer code of the same group.
 
-    train     the batches of epoch 1, 2, ...: a list or a loader, the same for the same number
-    evaluate  the scores of the model in eval mode, by name; larger is better
-    metric    the score that chooses the best epoch and stops
-    phi_lr    rate of the feature maps; None: lr
-    warmup    part of all steps in which the rate rises from 0, before the schedule
-    loss      of a batch; by default what the model itself computes from `labels`
-    folder    keeps the state after every epoch; the same call resumes there, exactly
+    model         any that gives a loss from `labels`, or of which `loss` computes one
+    train         the batches of epoch 1, 2, ...: a list or a loader, the same for the same number
+    evaluate      the scores of the model in eval mode, by name; larger is better
+    metric        the score that chooses the best epoch and stops
+    lr            rate of AdamW
+    phi_lr        rate of the feature maps; None: lr
+    weight_decay  of AdamW
+    epochs        at most
+    patience      stops after so many epochs without a better score
+    schedule      of the rate: linear, cosine or constant
+    warmup        part of all steps in which the rate rises from 0, before the schedule
+    loss          of a batch; by default what the model itself computes from `labels`
+    folder        keeps the state after every epoch; the same call resumes there, exactly
+    log           called with a line of text after each epoch
+    returns       the scores of each epoch, and which was the best
     """
     settings = Settings(
         lr=lr,

@@ -51,12 +51,15 @@ def convert(
 ) -> Any:
     """Replace a model's softmax attention by the method `attention`.
 
-    preset   of luna: wide (M = 2 head_dim, L = 1, exp; the default) or the paper's listing
-    layers   "all", "last:6", or the numbers of the layers; the others stay softmax
-    inplace  change `model` itself; otherwise it is copied
-    max_len  for methods that depend on positions; None: the host's own limit
-    seed     of the new parameters and of random features
-    options  of the method, as in `luna.build`; None: the preset's value
+    model      of transformers or timm, loaded, with softmax attention
+    attention  a method of `luna.names()` that is an attention
+    preset     of luna: wide (M = 2 head_dim, L = 1, exp; the default) or the paper's listing
+    layers     "all", "last:6", or the numbers of the layers; the others stay softmax
+    inplace    change `model` itself; otherwise it is copied
+    max_len    for methods that depend on positions; None: the host's own limit
+    seed       of the new parameters and of random features
+    options    of the method, as in `luna.build`; None: the preset's value
+    returns    the converted model, of the same class
     """
     _refuse_model(model)
     _refuse_settings_of_the_host(options)
@@ -171,7 +174,12 @@ def _activate(model: nn.Module, sites: Sequence[Site], description: dict[str, An
 
 
 def revert(model: nn.Module, *, inplace: bool = False) -> Any:
-    """Give a converted model softmax again: projections untouched, feature maps gone."""
+    """Give a converted model softmax again: projections untouched, feature maps gone.
+
+    model    a converted one
+    inplace  change `model` itself; otherwise it is copied
+    returns  the model with softmax attention
+    """
     implementation = described(model).get("host_implementation")
     model = model if inplace else copy.deepcopy(model)
     config: Any = getattr(model, "config", None)
@@ -194,7 +202,11 @@ def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def describe(model: nn.Module) -> dict[str, Any] | None:
-    """Describe a conversion (method, options, layers ...); None for other models."""
+    """Describe a conversion.
+
+    model    any
+    returns  method, options, layers and more, by name; None for a model that was not converted
+    """
     config = getattr(model, "config", None)
     return getattr(config, "luna", None) or model.__dict__.get("luna")
 
@@ -214,7 +226,11 @@ def feature_maps(model: nn.Module) -> dict[str, Any]:
 
 
 def feature_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """List the trainable tensors of the feature maps by their names in the model."""
+    """List the trainable tensors of the feature maps.
+
+    model    a converted one
+    returns  the tensors by their names in the model
+    """
     described(model)
     return {name: p for name, p in model.named_parameters() if PHI in name}
 

@@ -16,8 +16,12 @@ from luna.convert.running import evaluating, own_loss
 class TextFile:
     """Blocks of `length` tokens, in batches; the file's end is held out.
 
+    path      of the text, in UTF-8
     encode    token ids of a text
+    length    tokens of a block
+    batch     blocks of a batch
     held_out  part of the blocks that `evaluate` scores, at least one of them
+    seed      of the order of the blocks
     """
 
     def __init__(

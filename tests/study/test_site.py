@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,8 @@ from mkdocs.config import load_config
 
 from lra.cli import main
 from scripts import docs_site
+
+from ..lra.report.browser import available, browser
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "results/index.html"
@@ -47,13 +51,55 @@ def test_every_page_and_every_public_name_is_there(site: Path):
             assert f'id="{module.__name__}.{name}"' in page, name
 
 
-def test_the_menu_is_short(site: Path):
-    """What is not in it, such as a page of a single table, is reached from a page that is."""
-    page = (site / "docs" / "runs.html").read_text(encoding="utf-8")
-    entries = re.findall(r'<a href="([^"#]+)" class="md-nav__link', page)
-    assert 20 <= len(set(entries)) <= 25
-    for group in ("Start", "Use", "Results", "Reference", "Contribute"):
-        assert re.search(rf'class="md-ellipsis">\s*{group}\s*<', page), group
+def described(page: str) -> dict[str, str]:
+    """What a page of public names says of each, without what it says of the names within."""
+    parts = re.split(r'<div class="doc doc-object doc-\w+">(?=\s*<h\d id="([^"]+)")', page)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_functions_say_what_they_take_and_give(site: Path):
+    """And there is a sentence about every name that is listed."""
+    for module in (lra, lra.data, luna, luna.convert):
+        said = described((site / "api" / f"{module.__name__}.html").read_text(encoding="utf-8"))
+        for name in module.__all__:
+            function = getattr(module, name)
+            if inspect.isfunction(function):
+                text = said[f"{module.__name__}.{name}"]
+                assert ("Parameters:" in text) == bool(inspect.signature(function).parameters), name
+                assert "Returns:" in text, name
+        for name, text in said.items():
+            assert re.search(r"<p>(?!\s*Bases)", text), name
+
+
+def entries(menu: Any) -> Iterator[str]:
+    """The pages of a menu, whatever group they stand in."""
+    if isinstance(menu, str):
+        yield menu
+        return
+    for item in menu.values() if isinstance(menu, dict) else menu:
+        yield from entries(item)
+
+
+def test_a_tab_of_the_menu_is_short():
+    menu = load_config(str(ROOT / "mkdocs.yml"))["nav"]
+    assert [*map(next, map(iter, menu))] == ["Start", "Use", "Results", "Reference", "Contribute"]
+    for tab in menu:
+        assert 4 <= len([*entries(tab)]) <= 25, tab
+
+
+def test_the_menu_leads_to_every_page_but_tables(site: Path):
+    """Each with a way to the one before and the one behind it."""
+    menu = load_config(str(ROOT / "mkdocs.yml"))["nav"]
+    listed = {re.sub(r"\.md$", ".html", path) for path in entries(menu)}
+    built = {str(path.relative_to(site)) for path in site.rglob("*.html")}
+    assert listed <= built
+    left = {
+        path for path in built - listed if not re.match(r"results/(tables|compute|bench)/", path)
+    }
+    assert left == {"404.html", *(path for path in left if path.startswith("luna/kernels/"))}
+    for path in listed - {"index.html", "results/index.html"}:
+        page = (site / path).read_text(encoding="utf-8")
+        assert 'class="md-footer__link md-footer__link--prev"' in page, path
 
 
 def test_the_header_has_the_version(site: Path):
@@ -73,12 +119,35 @@ def test_what_a_reader_without_a_server_needs_is_there(site: Path):
 
 def test_a_search_leaves_tables_of_numbers_out(site: Path):
     text = (site / "search" / "search_index.js").read_text(encoding="utf-8")
-    entries = json.loads(text[text.index("{") : text.rindex("}") + 1])["docs"]
-    pages = {entry["location"].partition("#")[0] for entry in entries}
+    found = json.loads(text[text.index("{") : text.rindex("}") + 1])["docs"]
+    pages = {entry["location"].partition("#")[0] for entry in found}
     assert {"index.html", "docs/compute.html", "results/recall.html", "api/lra.html"} < pages
     assert not any(re.match("results/(tables|compute|bench)/", page) for page in pages)
-    last = {entry["location"].partition("#")[0] for entry in entries if entry.get("boost", 1) < 1}
+    last = {entry["location"].partition("#")[0] for entry in found if entry.get("boost", 1) < 1}
     assert last == {page for page in pages if re.match("CHANGELOG|api/", page)}
+
+
+@pytest.mark.skipif(not available(), reason="needs chromium and chromedriver")
+def test_a_search_without_a_server_finds_first_what_was_asked_for(site: Path):
+    wanted = {
+        "add my own attention": "docs/tutorial.html",
+        "learning rate": "docs/settings.html",
+        "resume": "docs/runs.html",
+        "install": "docs/install.html",
+        "own data": "docs/tasks.html",
+        "significance": "results/significance.html",
+    }
+    first = "document.querySelector('.md-search-result__item a')?.href"
+    with browser() as window:
+        for words, path in wanted.items():
+            window.open("about:blank")
+            window.open((site / "docs" / "probes.html").as_uri())
+            window.run("document.getElementById('__search').click()")
+            ready = "document.querySelector('.md-search-result__meta').textContent"
+            window.wait(f"return {ready}.includes('Type to start')")
+            window.type(".md-search__input", words)
+            window.wait(f"return !!{first}?.split('?')[0].endsWith('/{path}')")
+        assert window.console() == []
 
 
 def test_everything_that_a_page_leads_to_is_there(site: Path):
@@ -96,6 +165,7 @@ WRONG = {
     '<a href="there.html">': "leads nowhere: there.html",
     '<a href=".">': "leads nowhere: .",
     "<img src='figures/a.png'>": "leads nowhere: figures/a.png",
+    "<picture><source srcset='page.html 1x, b.png 2x'></picture>": "leads nowhere: b.png",
     '<a href="#there">': "no place of the page: #there",
     '<a href="page.html?a=b#there">': "no place of the page: page.html?a=b#there",
 }
