@@ -36,7 +36,7 @@ def find_runs(word: str, runs: pd.DataFrame) -> pd.DataFrame:
     by_name = runs[(runs["run"] == word) | (runs["run"].str.rpartition("-seed-")[0] == word)]
     named = select(runs, where) if by_name.empty else by_name
     if named.empty:
-        raise UserError(f"'{word}' names no run. Rows here, of which give two:\n{rows_of(runs)}")
+        raise UserError(f"'{word}' names no run; the rows here are:\n{rows_of(runs)}")
     if (n := len(named[["identity", "code"]].drop_duplicates())) > 1:
         raise UserError(f"'{word}' names {n} rows, give one of them:\n{rows_of(named, runs)}")
     return named

@@ -191,7 +191,11 @@ def _run(
     main.__spec__ = find_spec("lra.__main__")
     from lra.sweeps.forked import train
 
-    sys.exit(guard(lambda: train(run, command)))
+    def begin() -> None:
+        groups.folders()  # its files are plug-ins from now on, also for luna, which knows no folder
+        train(run, command)
+
+    sys.exit(guard(begin))
 
 
 def _echo(output: Connection, label: str, lines: list[str]) -> None:

@@ -308,8 +308,10 @@ def _teacher(run: Conversion) -> str:
         return run.model.path
     finished = sorted(_teachers(run).glob(f"seed-*/{RESULT}"))
     if not finished:
+        made = run.data.source is DataSource.tiny
+        data = f"data.source={tiny.NAME}" if made else f"task={run.task}"
         raise UserError(
-            f"a teacher for {run.task} is missing: run `lra convert stage=teacher "
-            f"task={run.task} model={run.model.name} ...` first, or give one, teacher=<folder>"
+            f"a teacher for {run.task} is missing: run `lra convert stage=teacher {data} "
+            f"model={run.model.name} ...` first, or give one, teacher=<folder>"
         )
     return str(finished[0].parent / "model")

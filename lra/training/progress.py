@@ -30,7 +30,7 @@ from lra.settings.own import spelt
 from lra.settings.presets import AROUND
 from lra.settings.run import Run
 
-COMPILING = "compiling LUNA's CPU code (once, about 15 s)"
+COMPILING = "compiling kernels for this CPU (once, about 15 s of an idle core)"
 BAR_EVERY = 0.5  # seconds between updates of the bar: reading the loss waits for a GPU
 
 

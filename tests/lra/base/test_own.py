@@ -116,6 +116,17 @@ def test_it_trains_sweeps_and_is_trained_anew_once_edited(
     assert "1 done, 1 finished before" in out
 
 
+def test_runs_of_a_sweep_find_an_attention_beside_a_task_of_ours(
+    mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["task=listops", "task.source=tiny", "attention=first", "seed=1,2"]
+    words += ["steps_share=1e-6", "min_evaluations=1", "compute=report"]
+    words += ["trainer=cpu", "trainer.threads=1", f"runs_dir={tmp_path / 'runs'}"]
+    words += [f"data_dir={tmp_path / 'data'}"]
+    assert main(["train", "-m", "--config-dir", str(mine), *words]) == 0
+    assert "sweep of 2: 2 done" in capsys.readouterr().out
+
+
 def test_files_that_cannot_serve_are_named(mine: Path):
     (mine / "tasks/broken.py").write_text("1 / 0", encoding="utf-8")
     (mine / "tasks/silent.py").write_text("x = 1", encoding="utf-8")

@@ -88,7 +88,7 @@ def test_words_name_runs_and_refusals_are_sentences(answering, make, runs: Path,
     assert cli.main(["compare", "linear", str(luna.parent), "--runs", str(runs)]) == 2
     assert "has no answers" in capsys.readouterr().err
     assert cli.main(["compare", "lunar", "luna", "--runs", str(runs)]) == 2
-    assert "'lunar' names no run" in capsys.readouterr().err
+    assert "'lunar' names no run; the rows here are:\n  linear" in capsys.readouterr().err
     assert cli.main(["compare", "--runs", str(runs)]) == 2
     words = capsys.readouterr().err.split("\n  ")[1:]
     assert len(words) == 4

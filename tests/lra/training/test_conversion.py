@@ -137,6 +137,9 @@ def test_the_made_model_is_converted_without_a_network(tmp_path, monkeypatch):
     lines = [line for line in page.splitlines() if "data.source=tiny" in line]
     assert [line.split()[:2] for line in lines] == [["lra", "convert"]] * 2
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("asked the network"))
+    student = compose(*lines[1].split()[2:], f"runs_dir={tmp_path}")
+    with pytest.raises(UserError, match=r"`lra convert stage=teacher data\.source=tiny model=tiny"):
+        conversion.convert(student)
     made = [
         conversion.convert(compose(*line.split()[2:], "task=mrpc", f"runs_dir={tmp_path}"))
         for line in lines
