@@ -10,7 +10,7 @@ import numpy as np
 
 from lra.base.errors import UserError
 from lra.report.cell import Cell
-from lra.report.stats import half_width, welch_of
+from lra.report.stats import Welch, half_width, welch_of
 from lra.report.study import Fact, Study, line_of
 from lra.report.versus import paired_tests
 
@@ -63,7 +63,7 @@ def welch(
     and `seeds` are those of the second side."""
     what, a, b = _two_sides(study, table, (row, than), column)
     sides = [[score for cell in side for score in cell.values] for side in (a, b)]
-    fields = welch_of(*sides)._asdict()
+    fields = dict(zip(Welch._fields, welch_of(*sides), strict=True))
     fields |= {"mean": float(np.mean(sides[1])), "seeds": len(sides[1])}
     return Fact(f"Welch's test of {what}", fields, _interval(fields))
 

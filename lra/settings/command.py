@@ -6,7 +6,6 @@ import copy
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lra.base import groups
@@ -28,13 +27,7 @@ def typed(command: str, settings: Sequence[str], callbacks: Mapping[str, Any] = 
     """Write the command with its public settings; of a sweep, that of the one job."""
     folder = os.environ.get(groups.VARIABLE)
     words = ["lra", *(["--config-dir", folder] if folder else []), command]
-    return shlex.join([*words, *filter(holds_elsewhere, public(settings, callbacks))])
-
-
-def holds_elsewhere(word: str) -> bool:
-    """A folder of one machine for runs or data decides no result, and may name its user."""
-    key, _, value = word.partition("=")
-    return key not in ("runs_dir", "data_dir") or not Path(value).expanduser().is_absolute()
+    return shlex.join([*words, *public(settings, callbacks)])
 
 
 def public(words: Iterable[str], callbacks: Mapping[str, Any]) -> list[str]:

@@ -106,8 +106,3 @@ def test_the_shell_completes(line: str, answer: str, monkeypatch, capsys):
 def test_the_recorded_command_holds_no_password():
     words = ["seed=2", "logger=mlflow", "logger.mlflow.store=http://a:b@host", "+logger.x=1"]
     assert typed("train", words) == "lra train seed=2"
-
-
-def test_the_recorded_command_holds_no_folder_of_one_machine():
-    words = ["seed=2", "runs_dir=/home/ada/runs", "data_dir=~/data", "runs_dir=runs/mine"]
-    assert typed("train", words) == "lra train seed=2 runs_dir=runs/mine"
