@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 import yaml
 
+import lra
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -80,6 +82,14 @@ def test_a_workflow_trusts_no_moving_tag_and_no_stranger(path: Path) -> None:
     if "pull_request" in triggers and path.stem != "submission":
         assert triggers["pull_request"] == {"types": ["labeled"]}
         assert all("label.name == 'test'" in job["if"] for job in flow["jobs"].values())
+
+
+def test_what_a_workflow_trains_is_a_run() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in WORKFLOWS]
+    words = [found for text in texts for found in re.findall(r"lra train (.+)$", text, re.M)]
+    assert words
+    for found in words:
+        lra.compose(found.split())
 
 
 def test_of_what_is_sent_nothing_but_data_is_used() -> None:
