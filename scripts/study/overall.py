@@ -20,8 +20,8 @@ from lra.report.table import Table
 FINDINGS = {
     "methods-tasks": "Each at its best setting, no method is more than a point above softmax on "
     "{softmax} of {tasks} tasks, and none more than a point above LUNA on {luna}",
-    "luna-softmax": "LUNA is not shown to be ahead of softmax on any of {tasks} tasks, and is shown "
-    "to be behind on {published} as published and on {best} at its best setting",
+    "luna-softmax": "LUNA is not shown to be ahead of softmax on any of {tasks} tasks, and is "
+    "shown to be behind on {published} as published and on {best} at its best setting",
 }
 LEAST_METHODS = 7  # of a task that is shown
 LEAST_TASKS = 2  # of a method that is shown
