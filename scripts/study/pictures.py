@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import examples
 import ladder
 import lengths
 import listops
@@ -48,6 +49,7 @@ FINDINGS = {
     **overall.FINDINGS,
     "reruns": reruns.FINDING,
     "lengths": lengths.FINDING,
+    **examples.FINDINGS,
     "seeds": "Seven attentions whose means differ by up to 31 points on recall differ by less than "
     "3 on Image and on short ListOps",
 }
@@ -359,6 +361,8 @@ DRAWN = {
     "ladder": ladder.draw,
     "reruns": reruns.draw,
     "lengths": lengths.draw,
+    "examples": lambda _, out: examples.draw("examples", out),
+    "examples-probes": lambda _, out: examples.draw("examples-probes", out),
 }
 TABLED = {
     "costs": draw_costs,
