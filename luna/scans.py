@@ -154,3 +154,8 @@ def shifted(g: Tensor, first: Tensor | None = None) -> Tensor:
     token acts on what it leaves behind, not on what it finds."""
     first = torch.zeros_like(g[:, :, :1]) if first is None else first
     return torch.cat([first, g[:, :, :-1]], 2)
+
+
+def with_ones(v: Tensor) -> Tensor:
+    """[v, 1]: the last sum is that of the weights."""
+    return torch.cat([v, torch.ones_like(v[..., :1])], -1)

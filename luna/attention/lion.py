@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from luna.base import AttentionTraits, Mask, Paper, Slot, register, zero_padding
 from luna.gates import Gates, Source
 from luna.kernels.decayed import decayed_attention, is_default
-from luna.scans import dense_weights, scan, shifted
+from luna.scans import dense_weights, scan, shifted, with_ones
 from luna.streaming import StreamingAttention
 from luna.sums import denominator, linear_sums
 from luna.tensors import HALF
@@ -159,11 +159,6 @@ class Lion(StreamingAttention):
         if self.decay == "none":
             return 0
         return (1 if self.causal else 2) * k.numel() * (v.shape[-1] + 1)
-
-
-def with_ones(v: Tensor) -> Tensor:
-    """[v, 1]: the last sum is that of the weights."""
-    return torch.cat([v, torch.ones_like(v[..., :1])], -1)
 
 
 def divided(N: Tensor, c: Tensor) -> Tensor:

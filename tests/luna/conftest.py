@@ -62,6 +62,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"features": "luna", "norm": False},
         {"features": "luna", "nonneg": False, "frozen": True},
     ],
+    "mlstm": [{"norm": False}, {"gates": "x"}],
     "nystrom": [{"landmarks": 8, "conv_kernel": 5}],
     "linear": [{"normalise": "abs"}, {"normalise": "rms"}],
     "performer": [{"eps": 0, "orthogonal": False}, {"eps": 0.1, "m": 24}, {"normalise": "rms"}],

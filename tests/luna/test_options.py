@@ -89,6 +89,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("mega", {"chunk": 0}, "chunk must be at least 1"),
     ("mega", {"weights": "relu2"}, "mega.weights must be one of 'softmax', 'laplace'"),
     ("mega", CAUSAL | {"lag0": "twice"}, "mega.lag0='twice' counts a token in both directions"),
+    ("mlstm", {"gates": "q"}, "mlstm.gates must be one of 'k', 'x'"),
     ("nystrom", {"landmarks": 0}, "at least 1"),
     ("nystrom", {"conv_kernel": 4}, "odd"),
     ("nystrom", {"inverse_steps": 0}, "inverse_steps must be at least 1"),

@@ -77,6 +77,7 @@ DEFINED: dict[str, Callable[[int], int]] = {
     "linear": lambda n: sums(n, D),
     # Two directions, each writes and reads [v, 1]; a gate reads the key.
     "lion": lambda n: 2 * 4 * n * D * (D + 1) + 2 * n * D,
+    "mlstm": lambda n: 2 * 4 * n * D * (D + 1) + 2 * 2 * n * D,  # two gates
     "lotformer": lambda n: 8 * n * 32 * D + 50 * 10 * n * 32,
     # For q and for k 8 projections, and for each of them 8 networks of 64 hidden units.
     "luna": lambda n: 2 * (2 * n * 8 * D + 8 * 8 * n * 4 * 64) + sums(n, 8 * 8),
@@ -121,6 +122,7 @@ FADING: dict[str, Callable[[int], int]] = {
     "kda": lambda n: 2 * n * D * D,
     "lion": lambda n: 2 * n * D * (D + 1),
     "mamba2": lambda n: 2 * n * 128 * 64,  # 128 channels in all
+    "mlstm": lambda n: 2 * n * D * (D + 1),
 }
 
 

@@ -109,6 +109,7 @@ NOT_PUBLISHED = {
     ("longconv", "output"): GATED,
     ("lru", "output"): GATED,
     ("mega", "lag0"): "published, a token counts twice, as in ema",
+    ("mlstm", "gates"): READS_X,
     ("s4d", "init"): "published, the eigenvalues of a matrix; lin is their plainest approximation",
     ("s4d", "output"): GATED,
 }
