@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 import luna
 from lra.base.config import Mask
+from lra.base.versions import methods_of
 from lra.compute.compiler import without_compiler
 from lra.compute.definitions import OPERATORS, decays, definition
 from lra.model.backbone import EncoderBlock
@@ -168,17 +169,20 @@ def slot_flops(slot: luna.Attention | luna.Mixer, *, masked: bool = True) -> int
 def unseen_work(run: Run | Experiment) -> float:
     """Elements that the slot of a plug-in computes one by one in a forward pass, for each FLOP that
     is counted of it: a recurrence without products has many. 0 where it declares its `flops`."""
-    cls = luna.get(run.attention["name"])
-    if cls.__module__.startswith("luna.") or hasattr(cls, "flops"):
+    methods = [luna.get(name) for name in methods_of(run.attention)]
+    if all(cls.__module__.startswith("luna.") or hasattr(cls, "flops") for cls in methods):
         return 0.0
     return _measured(run, elements_per_flop)
 
 
 def elements_per_flop(network: Network) -> float:
-    slot: Any = next(module for module, part in parts_of(network) if part == "attention")
-    counted = slot_flops(slot)
+    """Of the first slot of each method."""
+    slots = [module for module, part in parts_of(network) if part == "attention"]
+    firsts: dict[type, Any] = {type(slot): slot for slot in reversed(slots)}
+    counted = sum(slot_flops(slot) for slot in firsts.values())
     with ElementMode() as elements:
-        slot_flops(slot)
+        for slot in firsts.values():
+            slot_flops(slot)
     return elements.number / max(counted, 1)
 
 

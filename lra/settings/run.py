@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from lra.base import limits
 from lra.base.config import Compute, Debug, Model, Pretrain, Protocol, Trainer, Tune, Tuned
+from lra.base.versions import methods_of
 from lra.settings.experiment import Experiment
 
 MARKS = ("moves_results", "stateless")  # said of a callback in its file; no arguments of its class
@@ -65,7 +66,8 @@ class Run:
         import luna  # not before: it imports torch
 
         dropped = self.model.dropout or self.model.attention_dropout
-        return bool(dropped) or luna.get(self.attention["name"]).declared.draws
+        names = methods_of(self.attention)
+        return bool(dropped) or any(luna.get(name).declared.draws for name in names)
 
     @property
     def experiment(self) -> Experiment:

@@ -12,6 +12,7 @@ import torch
 import luna
 from lra.base.config import Recipe
 from lra.base.errors import UserError
+from lra.base.versions import methods_of
 from lra.metrics.answers import Answers
 from lra.metrics.metric import facts_of
 from lra.runs import environment
@@ -28,7 +29,6 @@ def record_of(
     """Build the record of a run from what was measured, its settings, and its trainer. What does
     not fit the schema would be refused when it is read, so it is refused here."""
     run, device = folder.run, trainer.strategy.root_device
-    method = next(m for m in module.modules() if isinstance(m, luna.Mixer))
     facts = measured | {
         "kind": "training",
         "task": run.task.name,
@@ -40,7 +40,7 @@ def record_of(
         "batch": run.protocol.recipe.batch,
         "precision": run.trainer.precision,
         "preset": run.compute.preset,
-        "departs": luna.get(method.name).differences_from_profile.get(run.protocol.profile),
+        "departs": departures_of(run),
         "metric": facts_of(module.metric),
         "score": measured["stages"][measured["select"]]["score"],
         "curve": [
@@ -52,13 +52,27 @@ def record_of(
         "seconds": module.clock.read(),
         "steps_per_second": module.clock.steps_per_second,
         "peak_memory_mib": environment.peak_memory_mib(device),
-        "evaluation": method.evaluation(device.type),
+        "evaluation": evaluation_of(module, device.type),
         "machine": environment.machine(device) | how_executed(trainer, run),
         **environment.origin(),
     }
     if (problem := problem_of(facts)) is not None:
         raise UserError(f"no table would read what this run measured: {problem}")
     return TrainingRecord.model_validate(facts).facts()
+
+
+def departures_of(run: Run) -> str | None:
+    """How its methods differ from the profile of its protocol."""
+    methods = (luna.get(name) for name in methods_of(run.attention))
+    said = (method.differences_from_profile.get(run.protocol.profile) for method in methods)
+    return "; ".join(dict.fromkeys(text for text in said if text)) or None
+
+
+def evaluation_of(module: LRAModule, device: str) -> str | None:
+    """By which of their ways its methods computed, where they have several."""
+    mixers = (m for m in module.modules() if isinstance(m, luna.Mixer))
+    ways = (mixer.evaluation(device) for mixer in mixers)
+    return ", ".join(dict.fromkeys(way for way in ways if way)) or None
 
 
 def how_executed(trainer: pl.Trainer, run: Run) -> dict[str, Any]:

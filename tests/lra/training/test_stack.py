@@ -15,6 +15,7 @@ from lra.report.words import find_runs
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.settings.compose import compose
+from lra.training.record import departures_of
 from lra.training.run import train
 
 STACK = ("attention=stack", "compute=report", "model.n_layers=4")
@@ -113,3 +114,23 @@ def test_a_method_with_options_that_came_later_trains(small, runs):
     train(small("attention=hydra", "compute=report"))
     (record,) = load_records([runs])
     assert "shift" not in record["attention"]
+
+
+@pytest.mark.parametrize("order", ["[softmax,klt]", "[klt,softmax]"])
+def test_it_draws_where_a_layer_does(order: str):
+    """Then a batch in pieces draws other numbers, and is another run."""
+    words = ["compute=report", "model.dropout=0", "model.attention_dropout=0"]
+    run = compose([*STACK, f"attention.layers={order}", *words, "trainer.micro_batch=8"])
+    assert run.draws
+    assert run.chosen == {"micro_batch": 8}
+    plain = compose([*STACK, "attention.layers=[softmax,gla]", *words, "trainer.micro_batch=8"])
+    assert not plain.draws
+
+
+@pytest.mark.parametrize("order", ["[longformer,softmax]", "[softmax,longformer]"])
+def test_what_a_layer_does_otherwise_than_published_is_told(order: str):
+    words = ["protocol=official", "attention.preset=published", "compute=report"]
+    run = compose([*words, "attention=stack", f"attention.layers={order}"])
+    alone = compose([*words, "attention=longformer"])
+    assert departures_of(alone)
+    assert departures_of(run) == departures_of(alone)
