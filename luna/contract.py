@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from luna.errors import LunaError, positive
+from luna.errors import LunaError, in_network, positive
 from luna.method import Seeded
 from luna.tensors import HALF, Mask, zero_padded_rows, zero_padding
 from luna.traits import AttentionTraits
@@ -48,8 +48,7 @@ class Slot:
 
     def __post_init__(self) -> None:
         positive("attention", n_heads=self.n_heads, head_dim=self.head_dim, max_len=self.max_len)
-        if not 0 <= self.dropout < 1:
-            raise LunaError(f"dropout={self.dropout} is out of range: it must be in [0, 1)")
+        in_network(self.dropout, self.layer, self.n_layers)
 
 
 class Attention(Seeded):

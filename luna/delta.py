@@ -31,19 +31,6 @@ from luna.scans import FLOOR, dense_weights, in_chunks, lower_weights
 CHUNK = 64  # tokens; no result depends on it
 
 
-def delta_scan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor,
-    g: Tensor,
-    state: Tensor | None = None,
-    chunk: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The rule of one strength: `rule_scan` of v (B, H, n, e) and beta (B, H, n, 1)."""
-    return rule_scan(q, k, beta * k, beta * v, g, state, chunk)
-
-
 def rule_scan(
     q: Tensor,
     k: Tensor,
@@ -104,13 +91,10 @@ def solve(T: Tensor, given: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(T, given, upper=False, unitriangular=True)
 
 
-def dense_delta(
-    q: Tensor, k: Tensor, beta: Tensor, g: Tensor, erase: Tensor | None = None
-) -> Tensor:
-    """The weights (B, H, n, n) of all pairs, one direction, from the definition: A T^-1 diag(beta);
-    `erase`: the strength of what is read, if it is not beta."""
-    r = (beta if erase is None else erase) * k
-    n = q.shape[2]
+def dense_delta(q: Tensor, k: Tensor, beta: Tensor, g: Tensor) -> Tensor:
+    """The weights (B, H, n, n) of all pairs, one direction, from the definition: A T^-1 diag(beta),
+    beta (B, H, n, 1) being the strength of what is read and of what is written."""
+    r, n = beta * k, q.shape[2]
     eye = torch.eye(n, dtype=q.dtype, device=q.device).expand(*q.shape[:2], n, n)
     if g.shape[-1] == 1:
         T, A = pairs(r, q, k, g.cumsum(-2))
@@ -127,18 +111,16 @@ def product_scan(
     k: Tensor,
     r: Tensor,
     w: Tensor,
-    g: Tensor,
     state: Tensor | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`rule_scan` of k, r, w (B, H, n, s, .), s steps for a token; g acts before its first one, and
-    q reads after its last one."""
+    """`rule_scan` without decay of k, r, w (B, H, n, s, .), s steps for a token; q reads after its
+    last one."""
     s = k.shape[3]
     read = torch.zeros_like(k)
     read[..., -1, :] = q
-    fade = torch.cat([g.unsqueeze(3), g.new_zeros(*g.shape[:3], s - 1, g.shape[3])], 3)
-    read, k, r, w, fade = (t.flatten(2, 3) for t in (read, k, r, w, fade))
-    S, out = rule_scan(read, k, r, w, fade, state, chunk)
+    read, k, r, w = (t.flatten(2, 3) for t in (read, k, r, w))
+    S, out = rule_scan(read, k, r, w, torch.zeros_like(k[..., :1]), state, chunk)
     return S, out[:, :, s - 1 :: s]
 
 

@@ -24,6 +24,16 @@ def positive(method: str, **options: float) -> None:
             raise LunaError(f"{method}.{name} must be greater than 0, got {value}")
 
 
+def in_network(dropout: float, layer: int, n_layers: int) -> None:
+    """Refuse what no place in a network has."""
+    if not 0 <= dropout < 1:
+        raise LunaError(f"dropout={dropout} is out of range: it must be in [0, 1)")
+    if not 0 <= layer < n_layers:
+        raise LunaError(
+            f"layer={layer} is out of range: it must be in [0, n_layers), and n_layers={n_layers}"
+        )
+
+
 def nearest(word: str, names: Iterable[str]) -> str:
     """The tail of an error message: the closest names, or all of them."""
     names = sorted(names)

@@ -25,7 +25,6 @@ from luna.feature_maps.headwise import HeadwiseLinear
 Source = Literal["k", "x"]
 
 STEPS = (1e-3, 0.1)  # softplus of a gate of steps is log-uniform between these at the start
-SMALLEST_STEP = 1e-4
 
 
 class Gates(nn.Module):
@@ -85,5 +84,5 @@ def begin_with_small_steps(gates: Gates) -> None:
 def small_steps(like: Tensor) -> Tensor:
     """Numbers whose softplus is a step in time, as Mamba-2 and its kin begin."""
     low, high = (math.log(step) for step in STEPS)
-    step = torch.empty_like(like).uniform_(low, high).exp().clamp_min(SMALLEST_STEP)
+    step = torch.empty_like(like).uniform_(low, high).exp()
     return step + torch.log(-torch.expm1(-step))  # softplus of it is the step

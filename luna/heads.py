@@ -50,7 +50,7 @@ def memory_for(q: Tensor, v: Tensor) -> Tensor:
 def split_heads(qkv: Tensor, mask: Mask) -> tuple[Tensor, ...]:
     """Views (B, H, n, d) of projections (B, n, parts, H, d), which nobody else may read: padded
     rows become 0 in place."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return tuple(zero_padding(t, mask) for t in qkv.permute(2, 0, 3, 1, 4).unbind(0))
     return _Heads.apply(qkv, mask)
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from luna.errors import LunaError, positive
+from luna.errors import LunaError, in_network, positive
 from luna.method import Method
 from luna.tensors import HALF, Mask, zero_padded_rows
 from luna.traits import Traits
@@ -38,8 +38,7 @@ class Place:
 
     def __post_init__(self) -> None:
         positive("mixer", d_model=self.d_model, n_heads=self.n_heads, max_len=self.max_len)
-        if not 0 <= self.dropout < 1:
-            raise LunaError(f"dropout={self.dropout} is out of range: it must be in [0, 1)")
+        in_network(self.dropout, self.layer, self.n_layers)
 
 
 class Mixer(Method):
@@ -107,6 +106,11 @@ class Mixer(Method):
             raise LunaError(
                 f"mixer '{self.name}' cannot stream padding after a state: give real tokens alone"
             )
+        if state is not None and len(state[0]) != len(x):
+            raise LunaError(
+                f"this state does not belong to these tokens: it is of {len(state[0])} sequences, "
+                f"and x has {len(x)}; start a sequence with state=None"
+            )
         entered = self._enter(x, mask)
         with self._precision(x.device):
             state, out = self.mix_from(state, entered, mask)
@@ -116,9 +120,14 @@ class Mixer(Method):
         self._check_inputs(x, mask)
         if self.profile == "strict":
             x = zero_padded_rows(x, mask)
-        if self.traits().full_precision and x.dtype in HALF:
-            x = x.float()
-        return x
+        if not self.traits().full_precision:
+            return x
+        if any(p.dtype in HALF for p in self.parameters()):
+            raise LunaError(
+                f"mixer '{self.name}' computes in full precision: keep its weights in float32 and "
+                "use autocast (trainer.precision=bf16-mixed)"
+            )
+        return x.float() if x.dtype in HALF else x
 
     def _leave(self, out: Tensor, x: Tensor, mask: Mask) -> Tensor:
         """The outputs, of the shape and dtype of x, 0 at padding under strict."""

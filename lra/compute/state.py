@@ -46,20 +46,19 @@ def state_size(name: str, *, n_heads: int, **settings: Any) -> int | str | None:
         return None
     if name == STACK:
         layers = settings.get("layers", luna.options(name)["layers"].default)
-        sizes = [_of_one(name, n_heads, settings | {"layer": i}) for i in range(len(layers))]
+        places = ({"layer": i, "n_layers": len(layers)} for i in range(len(layers)))
+        sizes = [_of_one(name, n_heads, settings | place) for place in places]
         if None in sizes or GROWS in sizes:
             return None if None in sizes else GROWS
         return math.ceil(sum(cast(list[int], sizes)) / len(sizes))
-    return _of_one(name, n_heads, settings)
+    return _of_one(name, n_heads, settings | {"n_layers": 1})
 
 
 def _of_one(name: str, n_heads: int, settings: dict[str, Any]) -> int | str | None:
     """The state of one layer."""
     with torch.random.fork_rng(devices=[]), torch.no_grad(), without_compiler():
         try:
-            mixer = luna.mixer(
-                name, causal=True, n_heads=n_heads, **settings | {"n_layers": 1}
-            ).eval()
+            mixer = luna.mixer(name, causal=True, n_heads=n_heads, **settings).eval()
             tokens = torch.zeros(1, max(STREAMED), settings["d_model"])
             few, many = (numbers(mixer.steps(None, tokens[:, :n])[0]) for n in STREAMED)
         except LunaError:  # these options have none

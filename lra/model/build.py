@@ -74,8 +74,6 @@ def why_not_causal(attention: dict[str, Any]) -> str:
     name = attention["name"]
     if not luna.get(name).declared.causal_form:
         return f"needs the attention's causal form, which '{name}' does not have"
-    if (dwc := attention.get("dwc", "none")) != "none":
-        return f"does not fit attention.dwc={dwc}, which sees the tokens to be predicted"
     return ""
 
 

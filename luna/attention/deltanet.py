@@ -84,28 +84,28 @@ class DeltaNet(DeltaRule):
     def tokens(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None
     ) -> tuple[Tensor, ...]:
-        """k, r, w are (B, H, n, s, .) where a token has several steps."""
+        """q, k, r, w, the last three (B, H, n, s, .), where a token has several steps."""
         s = self.steps_of_token
         if s == 1:
             return super().tokens(q, k, v, mask, x)
+        self.values_of_a_head(v, f"steps={s}")
         beta = zero_padding(self.highest * self.write(k, x).sigmoid(), mask).unsqueeze(-1)
         keys = torch.cat([k, self.keys(k, x)], -1).unflatten(-1, (s, -1))
         values = torch.cat([v, self.values(v, x)], -1).unflatten(-1, (s, -1))
         keys = self.phi(keys.flatten(2, 3)).unflatten(2, (-1, s))
         q = self.phi(q) * self.head_dim**-0.5
-        return q, keys, beta * keys, beta * values, self.log_decay(k, x)
+        return q, keys, beta * keys, beta * values
 
     def scan(self, tokens: tuple[Tensor, ...], before: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.steps_of_token == 1:
             return super().scan(tokens, before)
-        q, k, r, w, g = tokens
-        return product_scan(q, k, r, w, g, before, self.chunk)
+        q, k, r, w = tokens
+        return product_scan(q, k, r, w, before, self.chunk)
 
     def alone(self, tokens: tuple[Tensor, ...]) -> Tensor:
         if self.steps_of_token == 1:
             return super().alone(tokens)
-        q, k, r, w, _ = tokens
-        return product_alone(q, k, r, w)
+        return product_alone(*tokens)
 
     def flops(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
         """By the recurrence: 2 D e each to read what a key holds and to write, for each step, and

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from luna.base import AttentionTraits, Mask, Paper, Rate, Slot, register, zero_padding
 from luna.delta import dense_delta, rule_scan
+from luna.errors import LunaError
 from luna.gates import Gates, Source, begin_with_small_steps
 from luna.surround import HeadNorm, NormedHeads
 from luna.tensors import unit
@@ -98,6 +99,14 @@ class DeltaRule(NormedHeads):
         q, k, erase, write, g = self._read(q, k, mask, x)
         return q, k, erase * k, write * v, g
 
+    def values_of_a_head(self, v: Tensor, option: str) -> None:
+        """Refuse values of another width, for which this option has no maps."""
+        if v.shape[-1] != self.head_dim:
+            raise LunaError(
+                f"{self.name} with {option} needs values as wide as a head, {self.head_dim}, got "
+                f"{v.shape[-1]}: leave {option} out"
+            )
+
     def scan(self, tokens: tuple[Tensor, ...], before: Tensor | None) -> tuple[Tensor, Tensor]:
         q, k, r, w, g = tokens
         return rule_scan(q, k, r, w, g, before, self.chunk)
@@ -128,11 +137,11 @@ class DeltaRule(NormedHeads):
         return DeltaState(S), self._normed(out)
 
     def _matrix(self, q: Tensor, k: Tensor, mask: Mask, x: Tensor | None) -> Tensor:
-        q, k, erase, write, g = self._read(q, k, mask, x)
-        A = dense_delta(q, k, write, g, erase)
+        q, k, beta, _, g = self._read(q, k, mask, x)  # who gates both apart has no matrix
+        A = dense_delta(q, k, beta, g)
         if self.causal:
             return A
-        back = dense_delta(*(t.flip(2) for t in (q, k, write, g, erase))).flip(2, 3)
+        back = dense_delta(*(t.flip(2) for t in (q, k, beta, g))).flip(2, 3)
         return A + back.triu(1)
 
     def flops(self, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:

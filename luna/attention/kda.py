@@ -27,8 +27,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from luna.attention.gated_deltanet import FADING, DeltaRule, drawn_rates, faded
-from luna.base import AttentionTraits, Paper, Rate, Slot, at_least, register
+from luna.base import AttentionTraits, Mask, Paper, Rate, Slot, at_least, register
 from luna.gates import Gates, Source, begin_with_small_steps
+from luna.scans import FLOOR
 
 RATES = (1.0, 16.0)  # a_h at the start is uniform between these
 
@@ -74,8 +75,15 @@ class KDA(DeltaRule):
         reasons = {**facts.exempt, "d_v": "its gates belong to channels"}
         return facts.but(has_matrix=False, exempt=reasons)
 
+    def tokens(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, x: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        if self.erase is not None:
+            self.values_of_a_head(v, "erase=true")
+        return super().tokens(q, k, v, mask, x)
+
     def log_decay(self, k: Tensor, x: Tensor | None) -> Tensor:
-        return faded(self.log_rate, self.step_size(k, x))
+        return faded(self.log_rate, self.step_size(k, x)).clamp_min(FLOOR)
 
     def strengths(self, k: Tensor, x: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.erase is None:

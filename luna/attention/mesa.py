@@ -12,10 +12,10 @@ other. The delta rule takes one step of gradient descent to W for each token; he
 
 The paper's layer is causal, and fits W anew for each token by 30 steps of conjugate gradients. Both
 ways one W serves all tokens: one Cholesky factor of each head, so the method costs little more than
-its sums. The causal form is as exact (luna/ridge.py). The paper's gates, which weigh tokens down as
-they grow old, have no direction here and are left out; its ridge of each channel is one of each
-head. The norm of each head stays, and a short convolution and a gate on the output can be put
-around it (luna/around.py).
+its sums. The causal form is as exact (luna/ridge.py). Left out are the paper's decay, which has no
+direction here, and its input gate, which would make the method one more function of the tokens; its
+ridge of each channel is one of each head. The norm of each head stays, and a short convolution and
+a gate on the output can be put around it (luna/around.py).
 """
 
 from __future__ import annotations

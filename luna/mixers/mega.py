@@ -14,8 +14,9 @@ so n <= max_len. The block around a mixer adds o to its hidden states, which in 
 is x + u (. - x): they subtract x before its norm, of which a mixer knows only what comes out.
 
 With `chunk` tokens attend to those of their own chunk alone (Mega-chunk): linear in n and without a
-limit, the averages being all that goes from one to the next. Text, ListOps and Retrieval have a
-softmax in the authors' runs, the three tasks of images laplace.
+limit, the averages being all that goes from one to the next. Chunks are counted from the first
+place, padding included, so padding in front of a sequence moves their borders. Text, ListOps and
+Retrieval have a softmax in the authors' runs, the three tasks of images laplace.
 """
 
 from __future__ import annotations

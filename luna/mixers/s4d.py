@@ -62,7 +62,8 @@ def hippo(N: int) -> tuple[Tensor, Tensor]:
     skew = (below.mT - below) / 2  # A_nk = -root_n root_k for k < n, p_n = root_n / sqrt(2)
     values, vectors = torch.linalg.eigh(1j * skew)
     inputs = (vectors.mH @ root.to(vectors.dtype)).abs()
-    return values[N // 2 :].flip(0).float(), inputs[N // 2 :].flip(0).float()
+    values, inputs = (t[N // 2 :].flip(0).to(torch.get_default_dtype()) for t in (values, inputs))
+    return values, inputs
 
 
 @register("s4d")
@@ -99,12 +100,13 @@ class S4D(Mixer):
         E, self.real, self.block = place.d_model, init == "real", block
         systems, states = 1 if shared else E, state if self.real else state // 2
         # Real numbers alone, for .double() leaves complex parameters as they are.
-        self.log_dt = nn.Parameter(torch.empty(E).uniform_(math.log(dt_min), math.log(0.1)))
+        low, high = math.log(dt_min), math.log(LARGEST_STEP)
+        self.log_dt = nn.Parameter(torch.empty(E).uniform_(low, high))
         if self.real:
             self.A_log_decay = nn.Parameter(torch.arange(1.0, state + 1).log().repeat(systems, 1))
         else:
             self.A_log_decay = nn.Parameter(torch.full((systems, states), math.log(0.5)))
-            self.A_frequency = nn.Parameter(frequencies(init, state).float().repeat(systems, 1))
+            self.A_frequency = nn.Parameter(frequencies(init, state).repeat(systems, 1))
         scale = torch.ones(1)
         if init == "legs":
             scale = hippo(state)[1].clamp(max=LARGEST_INPUT)

@@ -275,6 +275,42 @@ def test_what_a_method_lacks_is_refused():
         echo(*tensors)
 
 
+@pytest.mark.parametrize("layer", [-1, 2])
+def test_a_layer_is_one_of_the_network(layer: int):
+    message = rf"layer={layer} is out of range: it must be in \[0, n_layers\), and n_layers=2"
+    with pytest.raises(LunaError, match=message):
+        slot(layer=layer, n_layers=2)
+    with pytest.raises(LunaError, match=message):
+        luna.mixer("s4d", d_model=16, n_heads=2, max_len=8, layer=layer, n_layers=2)
+
+
+MIXERS = ("ema", "longconv", "lru", "mamba2", "mega", "s4d")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", MIXERS)
+def test_a_mixer_in_full_precision_refuses_weights_in_half(name: str, dtype: torch.dtype):
+    mixer = luna.mixer(name, d_model=16, n_heads=2, max_len=8, causal=True)
+    x = torch.randn(2, 4, 16, dtype=dtype)
+    assert mixer(x).dtype == dtype
+    mixer.to(dtype)
+    refused = rf"'{name}' .*: keep its weights in float32 and use autocast"
+    with pytest.raises(LunaError, match=refused):
+        mixer(x)
+    with pytest.raises(LunaError, match=refused):
+        mixer.step(None, x[:, 0])
+
+
+@pytest.mark.parametrize("name", [*MIXERS, "kda"])
+def test_a_state_of_other_sequences_is_refused(name: str):
+    mixer = luna.mixer(name, d_model=16, n_heads=2, max_len=8, causal=True)
+    state, _ = mixer.steps(None, torch.randn(2, 4, 16))
+    mixer.steps(state, torch.randn(2, 1, 16))
+    for B in (1, 3):
+        with pytest.raises(LunaError, match="this state does not belong to these tokens"):
+            mixer.steps(state, torch.randn(B, 1, 16))
+
+
 def test_generator_is_seeded_saved_and_its_own():
     first, second = Echo(slot(seed=3)), Echo(slot(seed=3))
 

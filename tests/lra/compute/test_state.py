@@ -23,6 +23,10 @@ WIDTH = 32  # of a head of model=probe
         (["attention=linear", "attention.short_conv=3"], WIDTH * WIDTH + WIDTH),  # beside it
         (["attention=s4d", "attention.state=8"], WIDTH * 8),  # 4 complex numbers a channel
         (["attention=softmax"], GROWS),
+        (
+            ["attention=stack", "attention.layers=[gated_deltanet,{name: gla, keys: complement}]"],
+            WIDTH * WIDTH,
+        ),
         (["attention=nystrom"], None),
     ],
 )

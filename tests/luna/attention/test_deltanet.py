@@ -13,7 +13,7 @@ from torch.nn.functional import silu, softplus
 import luna
 from luna import LunaError
 from luna.attention.gated_deltanet import DeltaRule
-from luna.delta import delta_scan, dense_delta, product_scan
+from luna.delta import dense_delta, product_scan, rule_scan
 
 from ..kit import assert_defined, assert_golden, build, by_example, difference, qkv, shaken, wave
 
@@ -22,6 +22,13 @@ BOTH = pytest.mark.parametrize("name", ["deltanet", "gated_deltanet"])
 
 def of_length_1(t: Tensor) -> Tensor:
     return t / (t.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def delta_scan(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor, *rest: Any, **settings: Any
+) -> tuple[Tensor, Tensor]:
+    """The rule of one strength."""
+    return rule_scan(q, k, beta * k, beta * v, g, *rest, **settings)
 
 
 def recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:
@@ -255,9 +262,8 @@ def test_the_authors_numbers_of_several_steps():
     k, v, beta = (t.transpose(1, 2).unflatten(2, (6, 2)) for t in (k, v, beta))
     first = [0.438318, 0.371067, 0.286800, 0.196812, -0.146363, -0.252239]
     first += [0.237432, 0.292746, 0.726591, 0.675871, 0.881050, 0.903299]
-    g = torch.zeros(1, 2, 6, 1, dtype=torch.float64)
     for chunk in (1, 5, 64):
-        out = product_scan(q, k, beta * k, beta * v, g, chunk=chunk)[1]
+        out = product_scan(q, k, beta * k, beta * v, chunk=chunk)[1]
         assert_golden(out.transpose(1, 2), first, 2.626346, 15.949497)
 
 
@@ -270,18 +276,18 @@ def test_two_reflections_turn_the_state():
     k = torch.tensor(keys, dtype=torch.float64)[None, None]
     v = torch.zeros(1, 1, 2, 2, 2).double()
     v[0, 0, 0, 0] = held
-    q, g = torch.zeros(1, 1, 2, 2).double(), torch.zeros(1, 1, 2, 1).double()
-    S, _ = product_scan(q, k, beta * k, beta * v, g)
+    q = torch.zeros(1, 1, 2, 2).double()
+    S, _ = product_scan(q, k, beta * k, beta * v)
     assert difference(S[0, 0], torch.tensor([[0.0, 0.0], [1.0, 0.0]]).double()) < 1e-12
 
 
-def test_a_decay_acts_once_for_all_steps_of_a_token():
-    k, v = torch.zeros(1, 1, 2, 3, 2).double(), torch.zeros(1, 1, 2, 3, 1).double()
-    k[..., 0, 0] = v[..., 0, 0, 0] = 1
-    g = torch.full((1, 1, 2, 1), math.log(0.5)).double()
-    k[:, :, 1] = 0
-    S, _ = product_scan(torch.zeros(1, 1, 2, 2).double(), k, k, v, g)
-    assert torch.allclose(S[0, 0, 0, 0], torch.tensor(0.5).double())
+@pytest.mark.parametrize("gates", ["k", "x"])
+def test_values_of_another_width_have_no_further_steps(gates: str):
+    """Half the width would fit together, and mean nothing."""
+    x = wave((2, 64, 64), 0.5, 3)
+    for d_v in (5, 16):
+        with pytest.raises(LunaError, match=f"steps=2 needs values as wide as .* 32, got {d_v}"):
+            build("deltanet", steps=2, gates=gates).double()(*qkv(d_v=d_v), None, x)
 
 
 # ---------------------------------------------------------------------- on features

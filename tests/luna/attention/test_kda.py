@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
+import luna
 from luna import LunaError
 from luna.delta import dense_delta, rule_scan
 
@@ -64,6 +65,33 @@ def test_formula(options: dict[str, Any]):
     method = shaken("kda", norm=False, **options)
     d_v = None if "erase" in options else 5
     assert_defined(method, by_example(lambda *given: defined(method, *given)), d_v=d_v)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_matrix_has_the_strongest_decays_as_outputs_have_them(causal: bool):
+    method, (q, k, v) = shaken("kda", norm=False, causal=causal), qkv()
+    method.step_size.map.bias.data += 50  # g is far below FLOOR
+    assert difference(method.matrix(q, k) @ v, method(q, k, v)) < 1e-12
+
+
+def test_gates_of_channels_need_values_of_a_head():
+    with pytest.raises(LunaError, match=r"erase=true needs values as wide as a head, 32, got 5"):
+        build("kda", erase=True).double()(*qkv(d_v=5))
+
+
+def test_torch_func_gives_the_gradients_of_backward():
+    torch.manual_seed(0)
+    mixer = luna.mixer("kda", d_model=16, n_heads=2, max_len=32).double()
+    x, mask = wave((2, 9, 16), 0.5), torch.arange(9) < torch.tensor([[9], [6]])
+    weights = dict(mixer.named_parameters())
+
+    def loss(weights: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(mixer, weights, (x, mask))[mask].square().sum()
+
+    functional = torch.func.grad(loss)({k: w.detach() for k, w in weights.items()})
+    backward = torch.autograd.grad(loss(weights), [*weights.values()])
+    for ours, theirs in zip(functional.values(), backward, strict=True):
+        assert difference(ours, theirs) < 1e-12
 
 
 @pytest.mark.parametrize("erase", [False, True])

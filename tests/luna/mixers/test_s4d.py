@@ -140,6 +140,19 @@ def test_compiled_gradients_of_vanishing_powers_are_finite():
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("block", ["slot", "s4"])
+@pytest.mark.parametrize("init", INITS)
+def test_it_begins_in_the_default_dtype(init: str, block: str):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        mixer = luna.mixer("s4d", d_model=4, n_heads=1, max_len=8, init=init, block=block)
+        assert {p.dtype for p in mixer.parameters()} == {torch.float64}
+        assert mixer(torch.randn(2, 8, 4)).isfinite().all()
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_parameters_are_real():
     """A complex one would stay in single precision in .double()."""
     assert all(p.dtype == torch.float64 for p in s4d(init="legs").parameters())
