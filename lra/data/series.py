@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ class Series(Task):
     scale = Scale((0.0, 0.0), (1.0, 1.0))
     sources: ClassVar = {
         "generated": Source("drawn at random by a program", {"generator": "series-generator-1"}),
-        "files": Source("time series of one's own", {"reader": "ts-1"}),
+        "files": Source("time series of one's own", {"reader": "ts-2"}),
     }
     Options = SeriesOptions
 
@@ -162,12 +163,14 @@ def _take(part: Labelled, index: np.ndarray) -> Labelled:
 
 
 def scale_of(rows: np.ndarray) -> tuple[list[float], list[float]]:
-    """Give mean and spread of each channel's numbers that are there, to four digits, which records
-    hold; of none 0 and 1."""
+    """Give mean and spread of each channel's numbers that are there, to four digits of the spread,
+    which records hold: a mean may be far larger. Of none 0 and 1."""
     there = [x[~np.isnan(x)] for x in rows.T]
     both = [moments(x) if len(x) else ([0.0], [1.0]) for x in there]
-    short = [[float(f"{x:.4g}") for (x,) in pair] for pair in both]
-    return [mean for mean, _ in short], [spread or 1.0 for _, spread in short]
+    spreads = [float(f"{spread:.4g}") or 1.0 for _, (spread,) in both]
+    means = [mean for (mean,), _ in both]
+    digits = [3 - math.floor(math.log10(spread)) for spread in spreads]
+    return [round(*pair) for pair in zip(means, digits, strict=True)], spreads
 
 
 def filled(values: np.ndarray, centre: Sequence[float]) -> np.ndarray:

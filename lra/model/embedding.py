@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lra.base.config import ClsMask, Input, Pooling, Positions, Style
 from lra.data.arrays import Scale
+from luna.base import autocast_off
 from luna.dropout import Dropout
 
 
@@ -78,7 +79,8 @@ class Numbers(nn.Module):
     def forward(self, numbers: Tensor) -> Tensor:
         if not numbers.is_floating_point():
             numbers = numbers.unsqueeze(-1).to(self.map.weight.dtype)
-        return self.map((numbers - self.centre) / self.spread)
+        with autocast_off(numbers.device):  # what blocks add to is float32
+            return self.map((numbers - self.centre) / self.spread)
 
 
 class Embedding(nn.Module):

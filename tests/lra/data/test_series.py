@@ -14,7 +14,7 @@ from lra.data import configure, registry
 from lra.data.arrays import Prepared
 from lra.data.prepare import load_prepared, prepare
 from lra.data.rules import baselines
-from lra.data.series import PERIODS, Series, draw, filled
+from lra.data.series import PERIODS, Series, draw, filled, scale_of
 
 
 def written(path: Path, text: str) -> Path:
@@ -173,3 +173,16 @@ def test_a_network_trains_on_it(words: list[str], source: str, folder: Path, tmp
     trained = lra.load(record)  # without its files
     assert trained.task.scale == scale
     assert len(trained.predict([np.ones((9, 2)), np.ones((3, 2))]).classes) == 2
+
+
+@pytest.mark.parametrize("offset", [0.0, 123_456.0, -1e7])
+def test_a_channel_far_from_0_is_centred_by_its_spread(offset: float):
+    """Four digits of the mean alone would leave 44 deviations of a clock or a pressure."""
+    noise = np.random.default_rng(0).normal(0, 0.5, (1000, 1))
+    (centre,), (spread,) = scale_of(noise + offset)
+    assert abs(((noise + offset) - centre).mean()) / spread < 0.01
+    assert spread == pytest.approx(noise.std(), rel=1e-3)
+
+
+def test_a_channel_that_stands_still_is_only_centred():
+    assert scale_of(np.full((5, 1), 7.25)) == ([7.25], [1.0])

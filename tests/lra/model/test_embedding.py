@@ -82,3 +82,13 @@ def test_ids_that_are_names_are_not_read_as_numbers():
     with pytest.raises(UserError, match="names and no quantities"):
         network(replace(CLEAN, input=Input.numbers))
     network(replace(CLEAN, input=Input.numbers), task=Task(scale=Scale((0.0,), (1.0,))))
+
+
+def test_numbers_are_read_in_float32_also_in_half_precision():
+    """Blocks add to what stands here, and the head reads it in float32."""
+    style = replace(CLEAN, input=Input.numbers, positions=Positions.none)
+    net = network(style, task=Task(scale=Scale((0.0,), (1.0,)))).float().eval()
+    numbers = torch.randn(2, 5, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert net.embedding(numbers, None)[0].dtype == torch.float32
+        assert net(numbers, None).isfinite().all()
