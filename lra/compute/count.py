@@ -176,7 +176,7 @@ def unseen_work(run: Run | Experiment) -> float:
 
 
 def elements_per_flop(network: Network) -> float:
-    """Of the first slot of each method."""
+    """Elements that are computed one by one, for each FLOP, in a slot of every method."""
     slots = [module for module, part in parts_of(network) if part == "attention"]
     firsts: dict[type, Any] = {type(slot): slot for slot in reversed(slots)}
     counted = sum(slot_flops(slot) for slot in firsts.values())

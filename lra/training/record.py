@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from torch import nn
 
 import luna
 from lra.base.config import Recipe
@@ -68,7 +69,7 @@ def departures_of(run: Run) -> str | None:
     return "; ".join(dict.fromkeys(text for text in said if text)) or None
 
 
-def evaluation_of(module: LRAModule, device: str) -> str | None:
+def evaluation_of(module: nn.Module, device: str) -> str | None:
     """By which of their ways its methods computed, where they have several."""
     mixers = (m for m in module.modules() if isinstance(m, luna.Mixer))
     ways = (mixer.evaluation(device) for mixer in mixers)

@@ -17,14 +17,14 @@ LINE, ROW, BOX, GAP, BARS = 17.0, 21.0, 18.0, 18.0, 28.0  # heights
 LETTER, ALONE, CLOSE = 7.25, 8.0, 2.85  # of a box: a letter, and what is beside it
 MANY = 12  # boxes of a row that stand close
 SIDES = {32: 100.8, 128: 172.8}  # of pictures: whole numbers of the file's pixels for each
-Place = tuple[int, int]  # row and column
+Spot = tuple[int, int]  # row and column of a box
 
 
 class Boxes(NamedTuple):
     rows: list[list[str]]  # a box for each token; an empty row is a gap
     answer: str
-    asked: Place | None = None
-    shaded: Sequence[Place] = ()
+    asked: Spot | None = None
+    shaded: Sequence[Spot] = ()
     bars: Sequence[float] = ()  # above the boxes, from 0 to 1
 
 

@@ -31,7 +31,8 @@ def test_the_error_that_is_told_is_that_of_nine_of_ten():
         own = [step for step in estimate.steps() if step.device == device]
         told = estimate.error_on(device)
         off = [abs(math.log(estimate.without(step) / step.times.median)) for step in own]
-        within = sum(math.exp(error) <= told * 1.0001 for error in off)  # one is on the edge
+        # One step decides what is told, and lies on it but for rounding.
+        within = sum(math.exp(error) <= told * 1.0001 for error in off)
         assert within >= 0.9 * len(own)
         assert told < 5, device
 

@@ -15,7 +15,7 @@ from lra.report.words import find_runs
 from lra.results.frame import frame_of
 from lra.results.record import load_records
 from lra.settings.compose import compose
-from lra.training.record import departures_of
+from lra.training.record import departures_of, evaluation_of
 from lra.training.run import train
 
 STACK = ("attention=stack", "compute=report", "model.n_layers=4")
@@ -134,3 +134,17 @@ def test_what_a_layer_does_otherwise_than_published_is_told(order: str):
     alone = compose([*words, "attention=longformer"])
     assert departures_of(alone)
     assert departures_of(run) == departures_of(alone)
+
+
+@pytest.mark.parametrize("order", ["[softmax,luna]", "[luna,softmax]"])
+def test_it_is_evaluated_as_each_of_its_methods_is(order: str, small):
+    ways = [
+        evaluation_of(build_network(small(*words)), "cpu")
+        for words in (
+            ("attention=softmax",),
+            ("attention=luna",),
+            (*STACK, f"attention.layers={order}"),
+        )
+    ]
+    assert ways[1] is not None
+    assert set(ways[2].split(", ")) == {way for way in ways[:2] if way}

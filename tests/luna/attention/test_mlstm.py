@@ -17,7 +17,7 @@ from ..kit import assert_defined, assert_golden, build, by_example, difference, 
 
 
 def logits(gate: Any, k: Tensor, x: Tensor | None) -> Tensor:
-    """Of a gate, capped (B, H, n)."""
+    """What a gate gives for each token, capped: (B, H, n)."""
     if x is None:
         t = (k @ gate.map.weight.mT + gate.map.bias.unsqueeze(1)).squeeze(-1)
     else:
