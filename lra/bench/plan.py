@@ -13,7 +13,7 @@ import tempfile
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -40,7 +40,7 @@ from lra.data.parallel import cores
 from lra.data.prepare import find_prepared
 from lra.runs.environment import peak_memory_mib
 from lra.runs.search import folder_of
-from lra.runs.trials import find_settled
+from lra.runs.trials import Outcome, find_settled, once
 from lra.settings.compose import check_settings, compose
 from lra.settings.run import Run
 from lra.settings.search_path import initialised
@@ -63,28 +63,34 @@ class Enough(Exception):
 def groups_of(words: Sequence[str], *, multirun: bool) -> tuple[list[RunGroup], int, Any]:
     """Put the runs of `lra train <words>` into groups; also returns how many there are,
     and the launcher's settings."""
-    groups, seen = dict[str, RunGroup](), set[tuple[str, ...]]()
+    groups, seen, outcome = dict[str, RunGroup](), set[tuple[str, ...]](), once()
     with initialised():
         for job in jobs(words, multirun=multirun):
-            for its_words, run in with_trials(job, check_settings(hydra.compose("train", job))):
+            run = check_settings(hydra.compose("train", job))
+            trials = with_words(job, run)
+            for its_words, its_run in [*trials, (job, run)]:
                 if (key := tuple(its_words)) in seen:  # seeds of a run share its trials
                     continue
                 seen.add(key)
-                group = groups.setdefault(cost_key(run), RunGroup(its_words, run))
-                folder = find_settled(run)
-                group.left += run.rerun or folder is None or folder.result() is None
+                group = groups.setdefault(cost_key(its_run), RunGroup(its_words, its_run))
+                left = is_left(run, outcome) if its_run is run else outcome(its_run) is None
+                group.left += left
         if not groups:
             raise UserError("this sweep has no jobs: does a glob match nothing?")
         launcher = hydra.compose("train", job, return_hydra_config=True).hydra.launcher
     return [*groups.values()], len(seen), launcher
 
 
-def with_trials(words: list[str], run: Run) -> Iterator[tuple[list[str], Run]]:
-    """Yield the trials that choose a run's rate, and the run, each with its words."""
-    if run.tune.name is not Tuned.none:
-        for trial in trials_of(run):
-            yield words_of_trial(words, run, trial), trial
-    yield words, run
+def with_words(words: list[str], run: Run) -> list[tuple[list[str], Run]]:
+    """List the trials that choose a run's rate, each with its words."""
+    if run.tune.name is Tuned.none:
+        return []
+    return [(words_of_trial(words, run, trial), trial) for trial in trials_of(run)]
+
+
+def is_left(run: Run, outcome: Callable[[Run], Outcome | None]) -> bool:
+    folder = find_settled(run, outcome)
+    return run.rerun or folder is None or folder.result() is None
 
 
 def cost_key(run: Run) -> str:

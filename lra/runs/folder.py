@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # `lra status` reads folders without Hydra
 RESULT, PHASE_ONE = "result.json", "pretrained.json"  # of a run; of one that only pretrains
 DEBUG = "debug.json"  # of one that tries out whether something works: no table reads it
 TEACHER = "teacher"  # the folder of what conversions start from, in place of an attention's
+STATUS = "status.json"
 LOCKED = " is being run by another process"
 PROGRESS_EVERY = 5.0  # seconds between updates of status.json
 TIME = "%Y-%m-%dT%H:%M:%S%z"
@@ -71,7 +72,7 @@ class RunFolder:
         self.name = self.path.parent.name  # of the runs of all seeds
         self.id = f"{self.name}-{self.path.name}"  # as tables cite the run; name_of is the same
         self.config, self.metrics = self.path / "config.yaml", self.path / "metrics.csv"
-        self.status_file = self.path / "status.json"
+        self.status_file = self.path / STATUS
         self.result_file = self.path / result_name(self.run)
         self.answers = self.path / "answers.npz"
         self.last, self.best = (self.path / f"checkpoints/{name}.ckpt" for name in ("last", "best"))

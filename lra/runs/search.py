@@ -6,19 +6,26 @@ versions, decides which of them are the same run (lra/runs/folder.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra.base import versions
 from lra.base.code import CHOSEN, Source, find_source, source_of
 from lra.base.versions import is_ours
-from lra.runs.folder import RunFolder, code_in, finished, result_name
+from lra.runs.folder import STATUS, RunFolder, code_in, finished, result_name
 
 if TYPE_CHECKING:  # `lra status` reads folders without Hydra
     from lra.settings.run import Run
 
 
-def folder_of(run: Run, fingerprint: str, *, again: bool = False) -> RunFolder:
+Ended = Callable[["Run", Path], bool]  # says if a run has ended in a folder
+
+
+def folder_of(
+    run: Run, fingerprint: str, *, again: bool = False, ended: Ended = finished
+) -> RunFolder:
     """The folder of a run on data of this fingerprint. With `rerun` it is that of the latest
     attempt with today's source, or, with `again` too, of the one after it if that has finished."""
     numerics = run.experiment.numerics()
@@ -28,19 +35,19 @@ def folder_of(run: Run, fingerprint: str, *, again: bool = False) -> RunFolder:
     path, attempt = place_of(run) / f"{identity}-{source.hash}" / f"seed-{run.seed}", 1
     if run.rerun:
         path, attempt = _last_attempt(run, path, again)
-    elif not finished(run, path):
-        path = _made_by_other_source(run, identity, source) or path
+    elif not ended(run, path):
+        path = _made_by_other_source(run, identity, source, ended) or path
     return RunFolder(run, path, fingerprint, identity, numerics, source, attempt)
 
 
-def find(run: Run) -> RunFolder | None:
+def find(run: Run, ended: Ended = finished) -> RunFolder | None:
     """Find the folder that a run has or will have; None while its data are not prepared. Knobs that
     a search sets identify a run: set them first (lra/compute/solved.py)."""
     from lra.data.prepare import find_prepared
 
     length = run.protocol.data.max_length
     prepared = find_prepared(run.task, max_length=length, data_dir=run.data_dir)
-    return None if prepared is None else folder_of(run, prepared.fingerprint)
+    return None if prepared is None else folder_of(run, prepared.fingerprint, ended=ended)
 
 
 def place_of(run: Run) -> Path:
@@ -58,17 +65,19 @@ def _last_attempt(run: Run, first: Path, again: bool) -> tuple[Path, int]:
         folder, attempt = following, attempt + 1
 
 
-def _made_by_other_source(run: Run, identity: str, source: Source) -> Path | None:
-    """Find the newest finished run that other source of the project made; None if there is none.
-    What is not the project's has to be the same."""
+def _made_by_other_source(run: Run, identity: str, source: Source, ended: Ended) -> Path | None:
+    """Find the newest run that has ended and that other source of the project made; None if there
+    is none. What is not the project's has to be the same."""
     folders = place_of(run).glob(f"{identity}*/seed-{run.seed}")
-    newest_first = sorted(
-        (folder for folder in folders if finished(run, folder)),
-        key=lambda folder: (folder / result_name(run)).stat().st_mtime,
-        reverse=True,
-    )
+    found = [folder for folder in folders if ended(run, folder)]
+    newest_first = sorted(found, key=partial(_ended_at, run), reverse=True)
     same = (folder for folder in newest_first if source.same_outside(code_in(folder)["code"]))
     return next(same, None)
+
+
+def _ended_at(run: Run, folder: Path) -> float:
+    result = folder / result_name(run)
+    return (result if result.exists() else folder / STATUS).stat().st_mtime
 
 
 # ---------------------------------------------------------------------- runs of other source

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from lra.base.config import Tuned
 from lra.base.disk import is_running, read_json
 from lra.base.errors import UserError, printable, readable
-from lra.runs.folder import DEBUG, PHASE_ONE, RESULT, read_metrics, read_result, score_of
-from lra.runs.trials import find_settled
+from lra.runs.folder import DEBUG, PHASE_ONE, RESULT, STATUS, read_metrics, read_result, score_of
+from lra.runs.trials import find_settled, once
 from lra.sweeps.shard import KEY, is_own
 
 FRESH = 15.0  # seconds; a run whose status is younger than this is running
@@ -59,13 +59,13 @@ def summary(states: Sequence[RunState]) -> str:
 def of_folder(runs: Path) -> list[RunState]:
     if not runs.is_dir():
         raise UserError(f"{runs} does not exist; the first run makes it: lra train")
-    folders = sorted(path.parent for path in runs.rglob("status.json"))
+    folders = sorted(path.parent for path in runs.rglob(STATUS))
     return [of_run(folder, folder.relative_to(runs).as_posix()) for folder in folders]
 
 
 def of_run(folder: Path, name: str) -> RunState:
     try:
-        with readable(folder / "status.json", "remove it and run again"):
+        with readable(folder / STATUS, "remove it and run again"):
             return RunState(name, *_state_of(folder))
     except UserError as error:  # one damaged file must not hide the other runs
         return RunState(name, "failed", str(error))
@@ -75,7 +75,7 @@ def _state_of(folder: Path) -> tuple[str, str]:
     for file in (RESULT, PHASE_ONE, DEBUG):
         if (result := read_result(folder / file)) is not None:
             return "done", score_of(result)
-    status = read_json(folder / "status.json")
+    status = read_json(folder / STATUS)
     if status is None:
         return "to do", ""
     if status["status"] != "running":
@@ -124,15 +124,16 @@ def of_sweep(words: Sequence[str]) -> list[RunState]:
     from lra.settings.compose import check_settings
     from lra.settings.search_path import initialised
 
-    states = list[RunState]()
+    states, outcome = list[RunState](), once()
     with initialised():
         for job in jobs(words):
             try:
                 run = check_settings(hydra.compose("train", job))
-            except UserError as error:
+                folder = find_settled(run, outcome)
+            except UserError as error:  # one that is refused must not hide the others
                 states.append(RunState(" ".join(job), "failed", str(error)))
                 continue
-            if (folder := find_settled(run)) is None:
+            if folder is None:
                 chooses = run.tune.name is not Tuned.none
                 why = "its rate is not chosen yet" if chooses else "data not prepared"
                 states.append(RunState(" ".join(job), "to do", why))

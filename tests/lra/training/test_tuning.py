@@ -6,17 +6,22 @@ import json
 import re
 import shlex
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lra
+from lra.base.code import Source
 from lra.base.disk import read_json, write_json
 from lra.base.errors import UserError
+from lra.bench import plan
 from lra.report.specs import TableSpec
 from lra.report.terminal import comparable, without_trials
 from lra.report.trainings import build
 from lra.results.frame import frame_of
+from lra.runs import search
 from lra.runs.folder import read_result
 from lra.runs.schema import problem_of
 from lra.runs.search import find
@@ -198,3 +203,34 @@ def test_a_run_that_failed_otherwise_has_not_diverged(words: list[str]):
     facts = read_json(folder.status_file) or {}
     write_json(folder.status_file, facts | {"error": "OutOfMemoryError: no room"})
     assert outcome_of(trial) is None
+
+
+def test_a_rate_that_diverged_is_not_tried_again_after_an_edit(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    run = lra.compose(words)
+    lra.train(run)
+    made = search.source_of
+
+    def edited(*arguments: Any) -> Source:
+        source = made(*arguments)
+        return replace(source, parts=source.parts | {"the attention linear": "edited"})
+
+    monkeypatch.setattr(search, "source_of", edited)
+    outcomes = [outcome_of(trial) for trial in trials_of(run)]
+    assert [outcome and outcome.dev is None for outcome in outcomes] == [False, False, True, True]
+    groups, _, _ = plan.groups_of(words, multirun=False)
+    assert sum(group.left for group in groups) == 0
+    trial = trials_of(run)[2]
+    found = find(trial)
+    assert found is not None
+    assert not found.path.exists(), "by its own command it is trained with the new source"
+
+
+def test_a_run_whose_rates_all_diverge_does_not_hide_the_others(words: list[str]):
+    bad = [*words[:-3], "tune.grid=[1e30,1e31]", *words[-2:]]
+    with pytest.raises(UserError, match="a trial diverged: give it lower rates"):
+        lra.train(lra.compose(bad))
+    states = status.of_sweep([*words[:-3], "tune.grid=[1e30,1e31],[1e-3,1e-4]", *words[-2:]])
+    assert [state.state for state in states] == ["failed", "to do"]
+    assert "give it lower rates" in states[0].detail
