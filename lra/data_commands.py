@@ -211,9 +211,11 @@ def _show(arguments: argparse.Namespace) -> None:
 def _baseline(arguments: argparse.Namespace) -> None:
     from lra.data.prepare import find_or_prepare
     from lra.data.rounds import NEEDS
-    from lra.data.rules import baselines, keep
+    from lra.data.rules import baselines, check_names, keep
 
     options, length = _options(arguments)
+    task = registry.of(options)
+    check_names(task, task.matters(options), arguments.rule or ())  # before it is prepared
     prepared = find_or_prepare(options, max_length=length, data_dir=arguments.data_dir)
     scores = baselines(prepared, registry.of_facts(prepared.facts), arguments.rule)
     print(f"{scores['task']}, {prepared.describe()}\n")
@@ -246,12 +248,13 @@ def _hunt(arguments: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from lra.data.hunt import hunt, keep
+    from lra.data.hunt import check_hunted, hunt, keep
     from lra.data.prepare import find_or_prepare
 
     if arguments.protocol != USUAL:  # whose length a probe does without
         _refuse_unknown_task(arguments.task, arguments.protocol)
     options, length = _options(arguments)
+    check_hunted(registry.of(options))
     prepared = find_or_prepare(options, max_length=length, data_dir=arguments.data_dir)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("hunting")

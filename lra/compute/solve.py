@@ -51,23 +51,26 @@ def solve(run: Run, budget: Budget) -> tuple[Run, dict[str, tuple[Any, Any]]]:
 def closest(run: Run, budget: Budget) -> Setting | None:
     name, specs = run.attention["name"], run.compute.knobs
     values = [knob_values(name, knob, spec) for knob, spec in specs.items()]
-    settings = []
+    settings: list[Setting] = []
+    refused: LunaError | None = None
     for setting in product(*values) if specs else ():
         options = dict(zip(specs, setting, strict=True))
         for knob, spec in specs.items():
             if isinstance(spec, dict):
                 options |= dict.fromkeys(spec.get("tied", ()), options[knob])
-        settings.append(compare(run, budget, options))
-    return min(filter(None, settings), key=Setting.distance, default=None)
+        try:
+            settings.append(compare(run, budget, options))
+        except LunaError as error:  # these exclude each other
+            refused = error
+    if refused is not None and not settings:  # whatever the knobs, so it is another option
+        raise refused
+    return min(settings, key=Setting.distance, default=None)
 
 
-def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting | None:
-    """Count the run's size with these options; None where they exclude each other. A parameter that
-    layers share counts once, but works in each of them."""
-    try:
-        network = build(replace(run, attention=run.attention | options), "meta")
-    except LunaError:
-        return None
+def compare(run: Run, budget: Budget, options: dict[str, Any]) -> Setting:
+    """Count the run's size with these options. A parameter that layers share counts once, but works
+    in each of them."""
+    network = build(replace(run, attention=run.attention | options), "meta")
     slots: list[Any] = [module for module, part in parts_of(network) if part == "attention"]
     trained = {id(p): p.numel() for s in slots for p in s.parameters() if p.requires_grad}
     different = slots if slots[0].traits().layers_differ else slots[:1]

@@ -29,6 +29,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -123,12 +124,13 @@ class Forgetting(Probe):
         by_place = "values by the odds that their places are those of a latest write"
         of_key = "which value the key has most often"
         half = "the last half of the pairs, and their order"
+        of_half = partial(self.latest_of_part, quarters=2, last=True)
         everything = "all pairs and their order"
         return {
             "most frequent value": Rule(usual, from_ids(self.usual)),
             "value by place": Rule(by_place, from_ids(lambda ids: self.by_place(ids, weights))),
             "most frequent value of the key": Rule(of_key, from_ids(self.usual_of_key)),
-            "last half of the places": Rule(half, from_ids(self.latest_of_half)),
+            "last half of the places": Rule(half, from_ids(of_half)),
             "latest value": Rule(everything, from_ids(self.latest), bound=True),
         }
 
@@ -157,9 +159,6 @@ class Forgetting(Probe):
     def latest_of_part(self, ids: np.ndarray, quarters: int, *, last: bool) -> np.ndarray:
         """Answer the latest value of a key in the pairs that are read; any, if none is there."""
         return self.latest(self.part(ids, quarters, last=last))
-
-    def latest_of_half(self, ids: np.ndarray) -> np.ndarray:
-        return self.latest_of_part(ids, 2, last=True)
 
     def latest(self, ids: np.ndarray) -> np.ndarray:
         """Answer at each token the latest value of its key."""

@@ -39,7 +39,7 @@ import numpy as np
 from lra.base.errors import UserError, nearest
 from lra.data.arrays import IGNORED, SPLITS, Example, Split
 from lra.data.recall import BLOCK, Probe, ProbeOptions, drawn, generator, parts
-from lra.data.task import Job, RawSplit, read_by
+from lra.data.task import Job, RawSplit, read_by, sizes_of
 
 PREFIX, END = "prefix", "end"
 LAST, EACH = "last", "each"
@@ -124,8 +124,7 @@ class Words(Probe):
         choices = {"group": GROUPS, "form": (PREFIX, END), "scored": (LAST, EACH)}
         for key, known in choices.items():
             if (value := getattr(options, key)) not in known:
-                others = ", ".join(known)
-                raise UserError(f"{key}={value} is not known{nearest(value, known)}: {others}")
+                raise UserError(f"{key}={value} is not known{nearest(value, known)}")
         if options.form == END and options.scored == EACH:
             raise UserError(f"scored={EACH} needs form={PREFIX}: form={END} has one label a word")
 
@@ -133,7 +132,7 @@ class Words(Probe):
         return options.length * options.times
 
     def splits(self, options: GroupOptions, job: Job) -> list[RawSplit]:
-        sizes = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
+        sizes = sizes_of(options)
         return [RawSplit(s, self._words(options, s, n), n) for s, n in sizes.items()]
 
     def _words(self, options: GroupOptions, split: str, n: int) -> Iterator[Example]:
@@ -176,8 +175,9 @@ class Words(Probe):
 
         sums = options["group"] in SUMS  # whose order says nothing
         half, bag = "the last half of the letters", "all letters, without their order"
+        of_half = functools.partial(self.of_part, quarters=2, last=True)
         rules = {
-            "last half of the places": Rule(half, from_ids(self.of_last_half)),
+            "last half of the places": Rule(half, from_ids(of_half)),
             "letters without order": Rule(bag, from_ids(self.without_order), bound=sums),
         }
         if not sums:
@@ -199,9 +199,6 @@ class Words(Probe):
         if not last:
             return np.asarray(upto[:, kept])
         return np.asarray(self.of.product[self.of.inverse[upto[:, t - kept]], upto[:, t]])
-
-    def of_last_half(self, ids: np.ndarray) -> np.ndarray:
-        return self.of_part(ids, 2, last=True)
 
     def without_order(self, ids: np.ndarray) -> np.ndarray:
         """Answer at each letter one of the elements that letters in any order allow."""

@@ -30,6 +30,7 @@ import copy
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,7 +48,7 @@ from lra.data.recall import (
     parts,
     sample,
 )
-from lra.data.task import Job, RawSplit, read_by
+from lra.data.task import Job, RawSplit, read_by, sizes_of
 
 
 @dataclass
@@ -94,7 +95,7 @@ class Hops(Probe):
         practice.training = True
         exam = self.examples(options)
         examples = {"train": practice.examples(options), "val": exam, "test": exam}
-        sizes = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
+        sizes = sizes_of(options)
         return [RawSplit(s, itertools.islice(examples[s], sizes[s]), sizes[s]) for s in SPLITS]
 
     def block(self, options: HopsOptions, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -132,9 +133,10 @@ class Hops(Probe):
         reads = "which value the example has most often"
         half = f"the last half of the pairs, followed from the key; where they break off, {reads}"
         everything = "all pairs, followed from the key to its value"
+        of_half = partial(self.follow_part, quarters=2, last=True)
         return {
             "most frequent value": Rule(reads, from_ids(self.usual)),
-            "last half of the places, else most frequent": Rule(half, from_ids(self.follow_half)),
+            "last half of the places, else most frequent": Rule(half, from_ids(of_half)),
             "chain": Rule(everything, from_ids(self.follow), bound=True),
         }
 
@@ -145,9 +147,6 @@ class Hops(Probe):
         """Answer by the pairs that are read; where a chain leaves them, the usual value."""
         ends = self.follow(self.part(ids, quarters, last=last))
         return np.where(ends < self.classes, ends, self.usual(ids))
-
-    def follow_half(self, ids: np.ndarray) -> np.ndarray:
-        return self.follow_part(ids, 2, last=True)
 
     def follow(self, ids: np.ndarray) -> np.ndarray:
         """Answer, at each token, the value at the end of the chain of its key; the number of values

@@ -44,6 +44,7 @@ from lra.data.views import (
     one_by_one,
     seen,
     sizes,
+    tokens,
     views_of,
 )
 from lra.metrics.answers import Answers
@@ -71,16 +72,21 @@ class Attempt(NamedTuple):
     fit: Callable[[Problem], Fitted | None]
 
 
-def hunt(
-    prepared: Prepared, task: Task, minutes: float = 5.0, show: Show = lambda *_: None
-) -> dict[str, Any]:
-    """Try everything that there is time for: what results/hunts.jsonl has of a task."""
+def check_hunted(task: Task) -> None:
+    """UserError for a task that no hunt can try."""
     need_scikit_learn("hunts")  # all of them: nobody sees that one left its models out
     if task.channels:
         raise UserError(
             f"a hunt looks for ids, and task '{task.name}' has numbers: `lra data baseline` fits "
             "rules to their features"
         )
+
+
+def hunt(
+    prepared: Prepared, task: Task, minutes: float = 5.0, show: Show = lambda *_: None
+) -> dict[str, Any]:
+    """Try everything that there is time for: what results/hunts.jsonl has of a task."""
+    check_hunted(task)
     start, seconds = time.monotonic(), 60 * minutes
     metric = get(task.metric_names[0])
     if metric.needs_log_p:  # which no table of classes gives
@@ -213,20 +219,13 @@ def _tables(problem: Problem, together: int) -> Fitted | None:
         names += [f"{name}{side}{i}" for side in sides for i in ids]
         readers.append(read)
 
-    def read_all(s: Any) -> Columns:
-        return np.hstack([read(s) for read in readers]), np.zeros((len(s.ids), 0))
-
-    parts = [columns(part, View("", read_all))[0] for part in problem.parts]
+    parts = [columns(part, View("", tokens(*readers)))[0] for part in problem.parts]
     return best_table(problem, names, parts, together)
 
 
 def _by_question(problem: Problem) -> Fitted:
-    readers = [read for _, read in one_by_one(problem.train, *SINGLE)]
-
-    def read_all(s: Any) -> Columns:
-        return np.hstack([read(s) for read in readers]), np.zeros((len(s.ids), 0))
-
-    parts = [columns(part, View("", read_all))[0].astype(np.int64) for part in problem.parts]
+    view = View("", tokens(*(read for _, read in one_by_one(problem.train, *SINGLE))))
+    parts = [columns(part, view)[0].astype(np.int64) for part in problem.parts]
     stack = problem.train.split.layout.stack  # ids of the token asked about, which come first
     questions = [part[:, :stack] for part in parts]
     return Fitted(BY_QUESTION, place_by_question(problem, questions, parts), 2)

@@ -71,6 +71,7 @@ def find_or_prepare(
         return prepared
     refuse_download(options, **where)
     task = registry.of(options)
+    _files(task, options)  # which refuses those that are not there
     print(f"{task.name} is not prepared yet ({task.provenance(options)}); preparing it now")
     return prepare(options, **where, workers=workers)
 

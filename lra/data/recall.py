@@ -27,7 +27,7 @@ import numpy as np
 from lra.base.errors import UserError
 from lra.data import mqar
 from lra.data.arrays import IGNORED, SPLITS, Example
-from lra.data.task import Job, RawSplit, Source, Task, TaskOptions, read_by
+from lra.data.task import Job, RawSplit, Source, Task, TaskOptions, read_by, sizes_of
 
 GENERATOR = "recall-generator-1"  # change it when the same seed gives other examples
 VOCABULARY = "recall-v1"  # change it when an id changes its meaning
@@ -85,7 +85,7 @@ class Probe(Task):
 
     def splits(self, options: Any, job: Job) -> list[RawSplit]:
         examples = self.examples(options)
-        sizes = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
+        sizes = sizes_of(options)
         return [RawSplit(s, itertools.islice(examples, sizes[s]), sizes[s]) for s in SPLITS]
 
     def examples(self, options: Any) -> Iterator[Example]:
@@ -159,7 +159,7 @@ class Recall(Probe):
             return super().splits(options, job)
         o, seeds = options, mqar.seeds(options.seed)
         sizes = mqar.Sizes(o.pairs, o.pairs + o.filler, o.keys, o.values, o.power)
-        counts = {"train": o.n_train, "val": o.n_val, "test": o.n_test}
+        counts = sizes_of(o)
         return [
             RawSplit(s, _drawn_by_zoology(sizes, seeds[s], counts[s]), counts[s]) for s in SPLITS
         ]

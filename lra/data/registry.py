@@ -244,12 +244,13 @@ def check_options(task: Task, options: TaskOptions) -> None:
 
 
 def overrides(task: Task, options: TaskOptions) -> list[str]:
-    """Spell the `key=value` words that turn the defaults into these options."""
+    """Spell the `key=value` words that turn the defaults into these options, but for what files
+    say, which nobody types."""
     usual = OmegaConf.to_object(_defaults(task))
     return [
         f"{key}={'null' if value is None else plain_value(value)}"
         for key, value in vars(options).items()
-        if value != getattr(usual, key)
+        if value != getattr(usual, key) and key not in task.in_files
     ]
 
 

@@ -8,7 +8,7 @@ better. Tasks add rules of their own (`Task.rules`); `lra data baseline` prints 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,14 +66,10 @@ def rules_of(task: Task, options: Mapping[str, Any]) -> dict[str, Rule]:
     return rules | task.rules(options)
 
 
-def baselines(prepared: Prepared, task: Task, names: list[str] | None = None) -> dict[str, Any]:
-    """Fit rules to the training examples and score them: what results/rules.jsonl has of a task.
-    `missing` are those of the task that were not asked for, or need scikit-learn where it is not
-    installed: who asks for such a rule by name gets NoScikitLearn."""
-    options, metric = prepared.facts["options"], get(task.metric_names[0])
-    rules, readers = rules_of(task, options), task.readers(options)
-    every = rules | readers
-    for name in names or ():
+def check_names(task: Task, options: dict[str, Any], names: Sequence[str]) -> None:
+    """UserError for a name of no rule, and for a rule that the task's metric cannot score."""
+    metric, every = get(task.metric_names[0]), rules_of(task, options) | task.readers(options)
+    for name in names:
         if name not in every:
             raise UserError(f"task '{task.name}' has no rule '{name}'{nearest(name, every)}")
         if metric.needs_log_p and name != CONSTANT:
@@ -81,6 +77,16 @@ def baselines(prepared: Prepared, task: Task, names: list[str] | None = None) ->
                 f"rule '{name}' gives no probabilities, which {metric.title} scores: take "
                 f"{CONSTANT} alone"
             )
+
+
+def baselines(prepared: Prepared, task: Task, names: list[str] | None = None) -> dict[str, Any]:
+    """Fit rules to the training examples and score them: what results/rules.jsonl has of a task.
+    `missing` are those of the task that were not asked for, or need scikit-learn where it is not
+    installed: who asks for such a rule by name gets NoScikitLearn."""
+    options, metric = prepared.facts["options"], get(task.metric_names[0])
+    check_names(task, options, names or ())
+    rules, readers = rules_of(task, options), task.readers(options)
+    every = rules | readers
     able = [CONSTANT] if metric.needs_log_p else list(rules)
     scores = dict[str, dict[str, Any]]()
     for name in names or [*able, *readers]:

@@ -15,7 +15,6 @@ import numpy as np
 from lra.data.learners import Fitted, Problem, best_table
 from lra.data.views import (
     Asked,
-    Columns,
     Seen,
     View,
     around,
@@ -23,6 +22,7 @@ from lra.data.views import (
     first,
     last,
     seen,
+    tokens,
     vocabulary_of,
 )
 
@@ -43,10 +43,8 @@ class Column(NamedTuple):
 
 
 def _read(problem: Problem, found: Sequence[Column]) -> list[np.ndarray]:
-    def read_all(s: Seen) -> Columns:
-        return np.hstack([one.read(s) for one in found]), np.zeros((len(s.ids), 0))
-
-    return [columns(part, View("", read_all))[0] for part in problem.parts]
+    view = View("", tokens(*(one.read for one in found)))
+    return [columns(part, view)[0] for part in problem.parts]
 
 
 def _of_screened(problem: Problem, found: Sequence[Column]) -> Fitted | None:

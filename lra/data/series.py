@@ -60,6 +60,7 @@ class Series(Task):
         "files": Source("time series of one's own", {"reader": "ts-2"}),
     }
     Options = SeriesOptions
+    in_files: ClassVar = ("found",)
 
     def check_options(self, options: SeriesOptions) -> None:
         if not 0 < options.held_out < 1:
@@ -85,9 +86,11 @@ class Series(Task):
         task.scale = Scale(found["centre"], found["spread"])
         return task
 
-    def versions(self, options: TaskOptions) -> dict[str, str]:
+    def versions(self, options: Any) -> dict[str, str]:
         """With hashes of the files, so that others at the same options are other data."""
         digests = " ".join(sha256(path)[:16] for path in self.inputs(options))
+        if digests and options.found not in (None, self.files(options).found):
+            raise UserError("task.found is what other files say: leave it out")
         return super().versions(options) | ({"series": digests} if digests else {})
 
     def inputs(self, options: Any) -> list[Path]:

@@ -43,6 +43,11 @@ class Source:
 BUNDLED = Source("a bundled miniature, for trying things out", {"files": "1"})
 
 
+def sizes_of(options: Any) -> dict[str, int]:
+    """How many examples of each split are drawn, of a task that draws them."""
+    return {"train": options.n_train, "val": options.n_val, "test": options.n_test}
+
+
 class RawSplit(NamedTuple):
     """The examples of a split, before they are written."""
 
@@ -75,6 +80,7 @@ class Task(Layout):
     Options: ClassVar[type[TaskOptions]] = TaskOptions  # a dataclass that extends TaskOptions
     # The row of a protocol that has none for it; its row `others` has what this leaves open.
     settings: ClassVar[dict[str, Any]] = {}
+    in_files: ClassVar[tuple[str, ...]] = ()  # options that hold what files say; nobody types them
 
     # ------------------------------------------------------------------ what a task implements
 

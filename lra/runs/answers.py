@@ -50,14 +50,6 @@ def write_answers(
     write_atomically(path, content.getvalue())
 
 
-def rename_answers(path: Path, names: Mapping[str, str]) -> None:
-    """Give the runs of a file other names."""
-    with readable(path, "export the runs again"):
-        status = path.stat()
-        there = {run: given[0] for run, given in _read(path, *version_of(status)).items()}
-    write_answers(path, {names.get(run, run): answers for run, answers in there.items()})
-
-
 def _arrays(runs: list[str], several: list[Answers]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the arrays of runs with the same labels, by name."""
     parts = [dict(answers.arrays()) for answers in several]

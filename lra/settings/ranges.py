@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 from lra.base.errors import UserError
@@ -34,7 +35,8 @@ def check_ranges(run: Run) -> None:
     for key, value, limit in sorted(limits_of(run), key=lambda found: found[2].joint):
         if value is not None and not limit.allowed(value, run):
             must = limit.words.format(run=run)
-            raise UserError(f"{key}={value} is out of range: it must be {must}")
+            word = value.name if isinstance(value, Enum) else value
+            raise UserError(f"{key}={word} is out of range: it must be {must}")
     try:  # its own options are checked by luna.build
         Around.split(run.attention)
     except LunaError as error:

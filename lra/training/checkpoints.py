@@ -71,6 +71,19 @@ def stop_at_once(seconds: float = math.inf) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def ending(what: str, seconds: float = math.inf) -> Iterator[None]:
+    """End the process at a signal and after these seconds, during what leaves nothing behind."""
+    try:
+        with stop_at_once(seconds):
+            yield
+    except Interrupted as interrupted:
+        at_limit = interrupted.signum == signal.SIGALRM
+        how = "at limit_minutes" if at_limit else f"by {interrupted}"
+        print(f"interrupted {how} while {what}; run the same command again", file=sys.stderr)
+        raise SystemExit(128 + interrupted.signum) from None
+
+
+@contextlib.contextmanager
 def noting_the_end(folder: RunFolder) -> Iterator[None]:
     """Write into the folder why the block did not come to its end."""
     try:

@@ -20,12 +20,11 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 def check_memory_savers(run: Run, network: nn.Module) -> None:
     """UserError for a network whose numbers they would move, and for what they do not fit."""
     setting = "trainer.micro_batch" if run.in_pieces else "trainer.checkpointing"
-    for name, module in network.named_modules():
-        if isinstance(module, NORMS) or getattr(module, "over_batch", False):
-            raise UserError(
-                f"{setting}: {name} normalises over the batch, so it would give other numbers; "
-                "set it to null or false, or choose an attention without such a norm"
-            )
+    for name in normed_over_batch(network):
+        raise UserError(
+            f"{setting}: {name} normalises over the batch, so it would give other numbers; "
+            "set it to null or false, or choose an attention without such a norm"
+        )
     if run.in_pieces and run.trainer.strategy in ("fsdp", "ddp_static_graph"):
         raise UserError(
             f"trainer.micro_batch does not fit trainer.strategy={run.trainer.strategy}, which "
@@ -41,6 +40,15 @@ def check_memory_savers(run: Run, network: nn.Module) -> None:
             "trainer.checkpointing computes activations again by hooks that torch.compile does not "
             "see: add trainer.compile=off"
         )
+
+
+def normed_over_batch(network: nn.Module) -> list[str]:
+    """Name what normalises over the batch: of a part of it, or a second time, it does otherwise."""
+    return [
+        name
+        for name, module in network.named_modules()
+        if isinstance(module, NORMS) or getattr(module, "over_batch", False)
+    ]
 
 
 def recomputed(block: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:

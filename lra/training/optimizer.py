@@ -21,6 +21,7 @@ from lra.base.errors import UserError
 from lra.base.targets import arguments_of, built, resolve
 from lra.settings.own import arguments
 from lra.settings.run import Run
+from lra.training.memory import normed_over_batch
 from luna.base import Method, Rate
 
 ADAMW = "torch.optim.AdamW"
@@ -110,6 +111,18 @@ def needs_closure(made: Callable[..., Any]) -> bool:
     step = getattr(made, "step", None)  # a function may make an optimiser too
     parameter = inspect.signature(step).parameters.get("closure") if step else None
     return parameter is not None and parameter.default is parameter.empty
+
+
+def check_passes(options: Mapping[str, Any], network: nn.Module) -> None:
+    """UserError for an optimiser that passes several times through a network in which each pass
+    counts: statistics of norms over the batch would move several times in one step."""
+    if options and needs_closure(resolve("optimizer", options["_target_"])):
+        for name in normed_over_batch(network):
+            raise UserError(
+                f"optimizer={options['_target_']} passes several times through the network in one "
+                f"step, each of which would move the statistics of {name}, a norm over the batch: "
+                "choose another norm or optimiser"
+            )
 
 
 def check_optimizer(run: Run) -> None:

@@ -30,10 +30,10 @@ from lra.runs.search import chosen_code, folder_of
 from lra.settings.own import arguments
 from lra.settings.run import Run
 from lra.training.callbacks import build_callbacks, forgetful
-from lra.training.checkpoints import Checkpoints, load_checkpoint, running
+from lra.training.checkpoints import Checkpoints, ending, load_checkpoint, running
 from lra.training.memory import check_memory_savers, recomputed
 from lra.training.module import LRAModule
-from lra.training.optimizer import check_optimizer
+from lra.training.optimizer import check_optimizer, check_passes
 from lra.training.process import fresh_torch
 from lra.training.progress import introduce, introduce_phase_one, show_result
 from lra.training.record import record_of, test
@@ -68,14 +68,15 @@ def train(run: Run, command: str = "") -> Path:
     code.keep_loaded(
         *chain(*chosen_code(run).values())
     )  # before the data, whose preparation may take long
-    prepared = find_or_prepare(run.task, **data_of_run)
-    prepared.check_hashes()
+    ends = began + 60 * (run.limit_minutes or math.inf)
+    with ending("preparing its data", ends - time.monotonic()):
+        prepared = find_or_prepare(run.task, **data_of_run)
+        prepared.check_hashes()
     folder = folder_of(run, prepared.fingerprint, again=True)
     before = folder.result()
     if run.processes > 1 and is_first():
         name_first()
-    left = 60 * (run.limit_minutes or math.inf) - (time.monotonic() - began)
-    with running(folder, seconds=left) as held:
+    with running(folder, seconds=ends - time.monotonic()) as held:
         if held.speaks:
             introduce(check, prepared, folder)
         if held.wanted:
@@ -180,6 +181,7 @@ def build(run: Run) -> LRAModule:
     network = build_network(run)
     if run.in_pieces or run.trainer.checkpointing:
         check_memory_savers(run, network)
+    check_passes(run.optimizer, network)
     if run.trainer.checkpointing:
         network.encoder.around_block = recomputed
     module = LRAModule(

@@ -19,7 +19,7 @@ from lra.runs.search import find
 from lra.runs.trials import Outcome, outcome_of, rate_of
 from lra.settings.run import Run
 from lra.settings.trials import at_rate, refuse_without_trials, trials_of, words_of_trial
-from lra.training.checkpoints import Interrupted, stop_at_once
+from lra.training.checkpoints import ending
 
 
 def tuned(
@@ -33,8 +33,8 @@ def tuned(
     if waiting and run.processes > 1:
         raise UserError(
             f"{len(waiting)} of {len(trials)} trials of tune=lr are to be trained, and a run of "
-            f"several processes trains none: start them first as a sweep, "
-            f"`{_command(command, run, trials[waiting[0]])}` and others like it"
+            f"several processes trains none: start them first, "
+            f"`{_command(command, run, trials[waiting[0]])}` and the others like it"
         )
     for others_first in (True, False):  # what another process trains is waited for at the end
         for i in waiting:
@@ -74,11 +74,8 @@ def _start(trial: Run, command: str, start: Callable[[Run, str], Path], leave: b
 def _wait_for(trial: Run, ends: float) -> None:
     folder = find(solved(trial))
     if folder is not None and outcome_of(trial) is None:
-        try:
-            with stop_at_once(ends - time.monotonic()), folder.lock(wait=True):
-                return
-        except Interrupted as interrupted:
-            raise SystemExit(128 + interrupted.signum) from None
+        with ending("waiting for a trial", ends - time.monotonic()), folder.lock(wait=True):
+            return
 
 
 def _minutes_to(ends: float) -> float | None:

@@ -29,7 +29,7 @@ from lra.data.listops import generator, tokens
 from lra.data.parallel import cores
 from lra.data.sources import release
 from lra.data.store import read_errors
-from lra.data.task import Job, RawSplit, Source, TaskOptions, read_by
+from lra.data.task import Job, RawSplit, Source, TaskOptions, read_by, sizes_of
 
 TINY_SHAPE = generator.TreeShape(min_length=9, max_length=60, max_depth=5, max_args=5, p_leaf=0.7)
 FEW = 20_000  # examples; fewer are made before worker processes would have started
@@ -158,7 +158,7 @@ class ListOps(release.ReleasedTask):
         return np.concatenate([nesting(ids) for ids in blocks]) if nested else None
 
     def _generated(self, options: ListOpsOptions, job: Job) -> list[RawSplit]:
-        counts = {"train": options.n_train, "val": options.n_val, "test": options.n_test}
+        counts = sizes_of(options)
         workers = job.workers if sum(counts.values()) > FEW else 1
         shape, make = _shape(options), generator.block
         if options.balanced:

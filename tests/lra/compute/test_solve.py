@@ -102,6 +102,13 @@ def test_an_invalid_range_is_refused(spec: Any):
         knob_values("performer", "m", spec)
 
 
+def test_a_mistake_in_another_option_is_told():
+    run = composed("attention=performer", "compute.solve=true")
+    wrong = replace(run, attention=run.attention | {"redraw": -1})
+    with pytest.raises(luna.LunaError, match="redraw"):
+        check_budget(wrong)
+
+
 def test_a_knob_that_is_no_option_is_refused():
     run = composed("attention=performer", "compute.solve=true")
     wrong = replace(run, compute=replace(run.compute, knobs={"width": [1, 2]}))

@@ -171,3 +171,16 @@ def test_the_files_of_configs_repeat_the_defaults(name: str) -> None:
     assert lra.data.configure(name, settings=settings) == lra.data.configure(name)
     assert vars(lra.data.configure(name)).keys() == settings.keys()
     assert lra.data.get(name).max_length in (length, 0)
+
+
+def test_a_mistake_is_told_before_anything_is_prepared(lra_data: Call, tmp_path: Path) -> None:
+    _, out, error = lra_data("baseline", *TINY, "--rule", "typo")
+    assert "task 'listops' has no rule 'typo'" in error
+    assert "preparing" not in out
+    _, out, error = lra_data("hunt", "series")
+    assert "a hunt looks for ids, and task 'series' has numbers" in error
+    assert "preparing" not in out
+    missing = tmp_path / "cifar.tar.gz"
+    _, out, error = lra_data("baseline", "image", "source=files", f"path={missing}")
+    assert f"{missing} does not exist" in error
+    assert "preparing" not in out

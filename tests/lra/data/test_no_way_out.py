@@ -4,6 +4,7 @@ that nothing less will do hold in what is drawn."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -192,7 +193,8 @@ def test_the_last_half_is_read_without_the_first(task: str, words: tuple[str, ..
     """Of hops its values count too, wherever they are: other keys lead to them here."""
     options = lra.data.configure(task, [*words])
     made = registry.of(options)
-    answers = made.follow_half if task == "hops" else made.latest_of_half  # type: ignore[attr-defined]
+    read = made.follow_part if task == "hops" else made.latest_of_part  # type: ignore[attr-defined]
+    answers = partial(read, quarters=2, last=True)
     ids, labels = drawn(task, *words, blocks=1)
     pairs, asked = int((labels[0] == IGNORED).sum()), labels != IGNORED
     first, last = slice(0, pairs + pairs % 2, 2), slice(pairs + pairs % 2, 2 * pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,17 @@ def test_two_files_are_a_folder_of_them_and_others_are_other_data(folder: Path, 
     assert len(one.manifest["made"]["inputs"]) == 2
     written(folder / "Try_TEST.ts", text(["1,2,3,4,5:6,7,8,9,1:up", "?:1:down"]))
     assert prepared(options(folder), tmp_path).fingerprint != one.fingerprint
+
+
+def test_nobody_types_what_files_say(folder: Path, tmp_path: Path):
+    """Records have it, since networks are built by it where no files are."""
+    facts = registry.get("series").matters(options(folder))
+    held = configure("series", settings={"source": "files"} | facts)
+    assert held.found == facts["found"]
+    assert registry.overrides(registry.get("series"), held) == ["source=files"]
+    wrong = held.found | {"longest": 7}
+    with pytest.raises(UserError, match=r"found is what other files say: leave it out"):
+        prepared(options(folder, f"found={json.dumps(wrong)}"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,19 @@ def test_a_signal_writes_a_checkpoint_and_leaves_no_doubt(
     assert_same(folder, reference)
 
 
+def test_a_limit_ends_the_preparation_of_data(small, tmp_path, monkeypatch, capsys):
+    def endless(*_: object, **__: object) -> None:
+        time.sleep(60)
+
+    monkeypatch.setattr(runner, "find_or_prepare", endless)
+    began = time.monotonic()
+    with pytest.raises(SystemExit, match="142"):
+        runner.train(small("limit_minutes=0.01"))
+    assert time.monotonic() - began < 30
+    said = "interrupted at limit_minutes while preparing its data; run the same command again"
+    assert said in capsys.readouterr().err
+
+
 def test_a_limit_that_is_over_stops_a_run_at_once(small):
     with pytest.raises(SystemExit, match="142"):
         runner.train(small("limit_minutes=1e-9"))

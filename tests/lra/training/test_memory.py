@@ -222,6 +222,8 @@ NORM = ("attention=luna", "attention.ch_rms=true")
         ((PIECES, "trainer.strategy=fsdp"), "does not fit trainer.strategy=fsdp"),
         ((PIECES, "trainer.compile=graphs"), "which CUDA graphs overwrite"),
         (("trainer.checkpointing=true", "trainer.compile=default"), "add trainer.compile=off"),
+        (("optimizer=sam", *NORM), "would move the statistics of .*, a norm over the batch"),
+        (("optimizer=sam", "protocol.style.norm=batch"), "statistics of .* over the batch"),
         (("trainer.accumulate_grad_batches=2",), "trainer.micro_batch=8 computes the gradients"),
         (("trainer.micro_batch=0",), "trainer.micro_batch=0 is out of range"),
     ],
