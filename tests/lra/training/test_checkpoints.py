@@ -195,7 +195,7 @@ def test_a_signal_writes_a_checkpoint_and_leaves_no_doubt(
     assert_same(folder, reference)
 
 
-def test_a_limit_ends_the_preparation_of_data(small, tmp_path, monkeypatch, capsys):
+def test_a_limit_ends_the_preparation_of_data(small, monkeypatch, capsys):
     def endless(*_: object, **__: object) -> None:
         time.sleep(60)
 
