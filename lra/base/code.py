@@ -157,7 +157,9 @@ def own_folder(module: str) -> Path | None:
     if is_ours(module):
         return None
     folder = next(iter(_folders_of(_first(module))), None)
-    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+    installed = [
+        Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")
+    ]
     if folder is None or any(folder.is_relative_to(place) for place in installed):
         return None
     return folder

@@ -101,7 +101,7 @@ OTHERS = [
     Mutation(
         "decay of all parameters",
         OPTIMIZER,
-        "{} if rate.decay or",
+        "{} if group.decay or",
         "{} if True or",
         "_optimizer",
     ),
