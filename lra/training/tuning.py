@@ -87,7 +87,7 @@ def _say(run: Run, chosen: float, steps: int, outcomes: list[Outcome]) -> None:
     print(
         f"tuning     lr={chosen:g}, chosen on dev of seeds {', '.join(map(str, tune.seeds))} from "
         f"{len(tune.grid)} rates; {steps:,} steps, {steps / run.protocol.recipe.steps:.1f} times "
-        "those of a run" + (f"; {diverged} trials diverged" if diverged else ""),
+        "those of a run" + (f"; {diverged} of the trials diverged" if diverged else ""),
         flush=True,
     )
     ends = {min(tune.grid): "lowest", max(tune.grid): "highest"}
