@@ -31,7 +31,8 @@ from ..lra.figures.test_draw import colours_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
-MOST = 24  # 20 are ours
+MOST = 20  # of ours
+RECIPE = "three_methods"  # the table of docs/extend/table.md, in a copy that follows it
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_every_committed_picture_has_a_finding(study: dict[str, ModuleType]):
         findings |= {f"figures/{spec.name}-{name}": said for name, said in spec.findings.items()}
     files = {str(p.relative_to(RESULTS).with_suffix("")) for p in RESULTS.rglob("*.png")}
     assert files == {f"{name}{scheme}" for name in findings for scheme in style.SCHEMES}
-    assert len(findings) <= MOST
+    assert len([name for name in findings if RECIPE not in name]) <= MOST
     assert all(len(said.split()) > 5 for said in findings.values()), "a sentence, not a label"
 
 

@@ -81,7 +81,7 @@ def entries(menu: Any) -> Iterator[str]:
 
 
 def menu_of_site() -> list[Any]:
-    """Of any folder of pages: those of `make docs` may not have been made."""
+    # mkdocs wants a folder of pages that exists, and `make docs` may not have made its own.
     return load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(ROOT / "docs"))["nav"]
 
 
