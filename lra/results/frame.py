@@ -15,7 +15,7 @@ import pandas as pd
 
 from lra.base import code
 from lra.base.code import hash_parts
-from lra.base.versions import STACK
+from lra.base.versions import ADDED, STACK
 from lra.results.record import Record
 from lra.runs.facts import find_fact, flat
 from lra.runs.schema import TRAINING, all_columns
@@ -44,6 +44,8 @@ MAIN = (
     "run",
     "path",
 )
+# Settings of the protocol that a record leaves out at their usual value.
+LATER = {name: value for name, value in ADDED.items() if name.startswith("protocol.style.")}
 CHOSEN = ("optimizer", "schedule", "callbacks")  # a word each, "none" for what the recipe has
 # What the schema of records says of the facts that are shown otherwise than by their dotted name.
 COLUMNS = all_columns()
@@ -80,6 +82,8 @@ def frame_of(records: Sequence[Record]) -> pd.DataFrame:
 def _facts(record: Record) -> Iterator[tuple[str, Any]]:
     """Every fact under its dotted name, settings without `settings.` before it and the selected
     stage under `stage.`; then MAIN."""
+    if record.kind == TRAINING:
+        yield from LATER.items()
     shown = {key: value for key, value in record.facts.items() if key not in HIDDEN}
     for name, value in flat(shown | {"stage": record.stage}):
         if not _hidden(name):

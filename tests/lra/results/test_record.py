@@ -26,7 +26,7 @@ from lra.settings.compose import Run
 from lra.training.run import train
 
 from ..conftest import SMALL
-from ..synthetic import Make, edit
+from ..synthetic import Make, edit, facts
 
 # The clock of the first machine shows more, and its zone tells that it was earlier.
 EARLIER, LATER = "2026-01-02T01:00:00+0900", "2026-01-01T23:00:00+0000"
@@ -187,6 +187,13 @@ def test_a_fact_that_is_not_there_names_the_nearest(make: Make, runs: Path):
         8,
     )
     assert repr(records_of).startswith("<1 records")
+
+
+def test_a_setting_that_records_leave_out_is_as_usual_in_a_frame():
+    usual, other = facts("luna", 0.474), facts("luna", 0.4)
+    other["settings"]["protocol"]["style"] = {"mlp": False}
+    frame = frame_of([records.Record(run, Path()) for run in (usual, other)])
+    assert [*frame["protocol.style.mlp"]] == [True, False]
 
 
 def test_from_the_command_line(make: Make, runs: Path, tmp_path: Path, capsys):
