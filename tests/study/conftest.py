@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 SCRIPTS = (
     *("pictures", "ladder", "listops", "states", "trained"),
-    *("overall", "reruns", "lengths", "examples", "boxes"),
+    *("overall", "recount", "reruns", "lengths", "examples", "boxes"),
 )
 
 
