@@ -39,12 +39,8 @@ def main(paths: list[Path]) -> int:
 
 def merged(shared: Record, own: Record) -> Record:
     """A record with what all of its file share."""
-    both = {key: merged(shared[key], own[key]) for key in shared.keys() & own if is_group(own[key])}
-    return {**shared, **own, **both}
-
-
-def is_group(value: Any) -> bool:
-    return isinstance(value, dict)
+    groups = [key for key in shared.keys() & own if isinstance(own[key], dict)]
+    return shared | own | {key: merged(shared[key], own[key]) for key in groups}
 
 
 def scores_of(answers: Path) -> dict[str, float]:

@@ -40,7 +40,7 @@ def test_rows_are_those_of_the_tables(recount, table, capsys):
             assert any(np.allclose(row, other, atol=0.06) for other in printed), line["row"]
 
 
-def test_a_wrong_answer_trial_or_rate_is_told(recount, tmp_path, capsys):
+def test_a_wrong_answer_trial_or_rate_is_named(recount, tmp_path, capsys):
     file = tmp_path / "newer.jsonl"
     shared, *lines = (RECORDS / "newer.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
@@ -51,8 +51,8 @@ def test_a_wrong_answer_trial_or_rate_is_told(recount, tmp_path, capsys):
     file.write_text("\n".join([shared, *map(json.dumps, records)]), encoding="utf-8")
     shutil.copy(RECORDS / "newer.npz", tmp_path)
     assert recount.main([file]) == 1
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("DIFFERS")]
-    assert len(told) == 3
-    assert all(tuned["run"] in line for line in told)
+    found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("DIFFERS")]
+    assert len(found) == 3
+    assert all(tuned["run"] in line for line in found)
     words = "its answers", "which has another", "choose"
-    assert all(word in line for word, line in zip(words, told, strict=True))
+    assert all(word in line for word, line in zip(words, found, strict=True))
