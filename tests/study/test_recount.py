@@ -29,7 +29,7 @@ def test_answers_give_the_scores_of_every_record(recount, file, capsys):
 
 
 @pytest.mark.parametrize(
-    "table", ["equal", "newer", "newer_group", "group", "image16_s4", "image16_luna"]
+    "table", ["equal", "shapes", "newer", "newer_group", "group", "image16_s4", "image16_luna"]
 )
 def test_rows_are_those_of_the_tables(recount, table, capsys):
     recount.main([RECORDS / f"{table.partition('_')[0]}.jsonl"])
