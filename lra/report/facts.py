@@ -57,12 +57,13 @@ def cells(
 ) -> Fact:
     """The rows of a column, all or some: their number and that of their methods, the least and the
     largest of their means and of their seeds, how many are marked, the steps of their leaps. With a
-    `rung` their accuracy on the examples of which so much must be read, and that of two rules."""
+    `rung` their accuracy on the examples of which so much must be read, or at so early a place,
+    and that of two rules."""
     found, column = study.column(table, column)
-    if rung:
-        return _on_rung(found, rung)
     for row in (*rows, *without):
         study.cell(table, row, column)
+    if rung:
+        return _on_rung(found, rung, rows, without)
     cells = found.column(column)
     cells = cells.loc[[*rows]] if rows else cells.drop(index=[*without])
     seeds = [score for values in cells["values"] for score in values]
@@ -89,22 +90,24 @@ def cells(
     return Fact(f"{table}, {column}", fields)
 
 
-def _on_rung(table: Table, rung: str) -> Fact:
+def _on_rung(
+    table: Table, rung: str, rows: Sequence[str] = (), without: Sequence[str] = ()
+) -> Fact:
     name = table.spec.name
     if rung not in table.rungs:
         raise UserError(
             f"{name} tells no examples apart by '{rung}'{nearest(rung, table.rungs.columns)}"
         )
     line = table.rungs[rung]
-    rows = [row for row in table.rows.index if row in line.index]
+    taken = [row for row in rows or table.rows.index if row in line.index and row not in without]
     fields = {
-        "number": len(rows),
+        "number": len(taken),
         "examples": int(line[EXAMPLES]),
-        "least": line[rows].min(),
-        "largest": line[rows].max(),
-        "constant": line[WORDS["constant"]],
-        "first_tokens": line[f"{RULE}first tokens"],
+        "least": line[taken].min(),
+        "largest": line[taken].max(),
     }
+    rules = {"constant": WORDS["constant"], "first_tokens": f"{RULE}first tokens"}
+    fields |= {field: line[rule] for field, rule in rules.items() if rule in line}
     return Fact(f"{name}, {rung}", fields)
 
 

@@ -106,5 +106,8 @@ def test_a_page_may_ask_for_a_group(told_apart: Path):
     fact = _on_rung(found, "two")
     assert (fact.number, fact.examples, fact.least, fact.largest) == (2, 2, 50, 100)
     assert (fact.first_tokens, fact.constant) == (0, 0)
+    one, other = _on_rung(found, "two", ["luna"]), _on_rung(found, "two", without=["luna"])
+    assert (one.number, other.number) == (1, 1)
+    assert {one.least, other.least} == {50, 100}
     with pytest.raises(UserError, match="tells no examples apart by 'tow'; did you mean two"):
         _on_rung(found, "tow")
