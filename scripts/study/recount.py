@@ -25,8 +25,8 @@ def main(paths: list[Path]) -> int:
     wrong = 0
     for path in paths:
         for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
-            lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-            shared = next(lines)["shared"]
+            lines = [*map(json.loads, file.read_text(encoding="utf-8").splitlines())]
+            shared = lines.pop(0)["shared"] if "shared" in lines[0] else {}  # one record has none
             records = [record for line in lines if "dev" in (record := merged(shared, line))]
             scores = scores_of(file.with_suffix(".npz"))
             differ = [*differences(records, scores)]

@@ -14,6 +14,7 @@ import pytest
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 RECORDS = RESULTS / "records"
+TABLES = "equal shapes tracking rungs3 newer newer_group group image16_s4 image16_luna".split()
 FILES = sorted(path for path in RECORDS.rglob("*.jsonl") if path.with_suffix(".npz").exists())
 
 
@@ -28,9 +29,7 @@ def test_answers_give_the_scores_of_every_record(recount, file, capsys):
     assert "DIFFERS" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "table", ["equal", "shapes", "newer", "newer_group", "group", "image16_s4", "image16_luna"]
-)
+@pytest.mark.parametrize("table", TABLES)
 def test_rows_are_those_of_the_tables(recount, table, capsys):
     recount.main([RECORDS / f"{table.partition('_')[0]}.jsonl"])
     found = re.findall(r"([\d.]+)(?: ± ([\d.]+))? \((\d+)\)$", capsys.readouterr().out, re.M)
