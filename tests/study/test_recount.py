@@ -14,7 +14,17 @@ import pytest
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 RECORDS = RESULTS / "records"
-TABLES = "equal shapes tracking rungs3 newer newer_group group image16_s4 image16_luna".split()
+TABLES = [
+    "equal",
+    "shapes",
+    "tracking",
+    "rungs3",
+    "newer",
+    "newer_group",
+    "group",
+    "image16_s4",
+    "image16_luna",
+]
 FILES = sorted(path for path in RECORDS.rglob("*.jsonl") if path.with_suffix(".npz").exists())
 
 
