@@ -59,8 +59,8 @@ def welch(
     study: Study, table: str, row: str | Sequence[str], than: str | Sequence[str], column: str = ""
 ) -> Fact:
     """Welch's two-sided test of two rows that were named before: difference, p, low and high of its
-    95 % interval; not corrected. Each side is a row, or a list of rows that are one method; `mean`
-    and `seeds` are those of the second side."""
+    95 % interval, not corrected, and how many seeds of each it needs. Each side is a row, or a list
+    of rows that are one method; `mean` and `seeds` are those of the second side."""
     what, a, b = _two_sides(study, table, (row, than), column)
     sides = [[score for cell in side for score in cell.values] for side in (a, b)]
     fields = dict(zip(Welch._fields, welch_of(*sides), strict=True))

@@ -112,20 +112,31 @@ class Welch(NamedTuple):
     p: float
     low: float
     high: float
+    needs: int  # about how many seeds of each side would show such a difference
 
 
 def welch_of(a: Sequence[float], b: Sequence[float]) -> Welch:
     """The mean of `a` minus that of `b`, two scores or more each."""
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import nctdtr, stdtr, stdtrit
 
-    sides = [np.asarray(side, float) for side in (a, b)]
-    error = [float(side.var(ddof=1)) / len(side) for side in sides]
-    total = sum(error)
-    freedom = total**2 / sum(e**2 / (len(s) - 1) for e, s in zip(error, sides, strict=True))
-    difference = float(sides[0].mean() - sides[1].mean())
-    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * math.sqrt(total)
-    p = 2 * float(stdtr(freedom, -abs(difference) / math.sqrt(total)))
-    return Welch(difference, p, difference - half, difference + half)
+    variances = [float(np.var(side, ddof=1)) for side in (a, b)]
+    difference = float(np.mean(a) - np.mean(b))
+
+    def error_and_freedom(*seeds: int) -> tuple[float, float]:
+        errors = [variance / n for variance, n in zip(variances, seeds, strict=True)]
+        parts = [error**2 / (n - 1) for error, n in zip(errors, seeds, strict=True)]
+        return math.sqrt(sum(errors)), sum(errors) ** 2 / sum(parts)
+
+    def enough(seeds: int) -> bool:  # if these are the true means and variances
+        error, freedom = error_and_freedom(seeds, seeds)
+        limit = stdtrit(freedom, 1 - LEVEL / 2)
+        return float(1 - nctdtr(freedom, abs(difference) / error, limit)) > POWER
+
+    error, freedom = error_and_freedom(len(a), len(b))
+    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+    p = 2 * float(stdtr(freedom, -abs(difference) / error))
+    needs = 2 + bisect.bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
+    return Welch(difference, p, difference - half, difference + half, needs)
 
 
 def noise_of_share(percent: float, answers: float) -> float:

@@ -72,6 +72,14 @@ def test_two_rows_are_compared_by_welchs_test():
     assert verdicts({"a": a, "b": b}).loc["b", "p"] == pytest.approx(welch, rel=1e-3)
 
 
+@pytest.mark.parametrize(("effect", "seeds"), [(0.5, 64), (0.8, 26), (1.0, 17)])
+def test_seeds_that_a_difference_needs_are_those_of_cohens_tables(effect: float, seeds: int):
+    """Of two equal normal populations, two-sided at 5 %, power 80 % (Cohen 1992)."""
+    a = np.array([-1.0, 0, 1])  # of deviation 1
+    assert stats.welch_of(a, a + effect).needs == stats.welch_of(a + effect, a).needs == seeds
+    assert stats.welch_of(a, a).needs == MOST_SEEDS + 1
+
+
 def test_a_large_gap_of_noisy_rows_is_marked_at_three_seeds():
     result = verdicts(RECALL, 250)
     assert result.loc["luna nonneg", "worse"], "27.5 +- 13.6 against 100.0 +- 0.0"
