@@ -74,7 +74,7 @@ def test_two_rows_are_compared_by_welchs_test():
 
 @pytest.mark.parametrize(("effect", "seeds"), [(0.5, 64), (0.8, 26), (1.0, 17)])
 def test_seeds_that_a_difference_needs_are_those_of_cohens_tables(effect: float, seeds: int):
-    """Of two equal normal populations, two-sided at 5 %, power 80 % (Cohen 1992)."""
+    """So many of each of two groups find it in 80 of 100 tries, at a level of 5 % (Cohen 1992)."""
     a = np.array([-1.0, 0, 1])  # of deviation 1
     assert stats.welch_of(a, a + effect).needs == stats.welch_of(a + effect, a).needs == seeds
     assert stats.welch_of(a, a).needs == MOST_SEEDS + 1
