@@ -84,7 +84,7 @@ def chosen_by(record: Record) -> float:
 
 
 def rows(records: list[Record], scores: dict[str, float]) -> Iterator[str]:
-    """A line for each row: its words, its rate, the best of several on dev, and its numbers."""
+    """A line for each row and rate: its words, its rate, and its numbers."""
     trials = {t["run"] for record in records for t in record.get("tuning", {}).get("trials", [])}
     found: dict[str, Any] = defaultdict(lambda: defaultdict(list))
     for record in records:
@@ -97,9 +97,11 @@ def rows(records: list[Record], scores: dict[str, float]) -> Iterator[str]:
         most = max(map(len, rates.values()))
         whole = {rate: runs for rate, runs in rates.items() if len(runs) == most}
         best = max(whole, key=lambda rate: np.mean([dev for dev, _ in whole[rate]]))
-        tests = np.array([test for _, test in whole[best]])
-        spread = f" ± {tests.std(ddof=1):.1f}" if most > 1 else ""
-        yield f"{row}  lr={best:g}  {tests.mean():.1f}{spread} ({most})"
+        for rate, runs in sorted(rates.items()):
+            tests = np.array([test for _, test in runs])
+            spread = f" ± {tests.std(ddof=1):.1f}" if len(runs) > 1 else ""
+            other = "" if rate == best else ", not the best on dev"
+            yield f"{row}  lr={rate:g}  {tests.mean():.1f}{spread} ({len(runs)}){other}"
 
 
 if __name__ == "__main__":
